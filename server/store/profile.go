@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"hallmark/internal/seekable"
 	"hallmark/server/blob"
 )
 
@@ -115,7 +114,14 @@ func (s *Store) AddProfile(ctx context.Context, spool *Spool, p Profile) (*Profi
 		if err != nil && !errors.Is(err, blob.ErrNotExist) {
 			return nil, false, err
 		}
+		isBroken := false
 		if old != nil && old.Object != "" {
+			err := s.verifyAt(ctx, old.Object, p.ID)
+			if isBroken = isLost(err); err != nil && !isBroken {
+				return nil, false, err
+			}
+		}
+		if old != nil && old.Object != "" && !isBroken {
 			if p.Object != "" { // another upload of the same bytes was faster
 				if err := s.Blobs.Delete(ctx, p.Object); err != nil {
 					return nil, false, err
@@ -169,20 +175,13 @@ func (s *Store) writeProfile(ctx context.Context, key, tag string, p *Profile) e
 
 // putSized is putCompressed for a key that nobody else has. It returns how many bytes are stored.
 func (s *Store) putSized(ctx context.Context, key string, r io.Reader) (int64, error) {
-	out, err := s.scratch()
-	if err != nil {
-		return 0, err
-	}
-	defer out.Close()
-	if _, err := seekable.Compress(out, &untilDone{ctx, r}); err != nil {
-		return 0, full(err)
-	}
-	size, err := out.Seek(0, io.SeekCurrent)
-	if err != nil {
-		return 0, err
-	}
-	_, err = s.Blobs.PutIfAbsent(ctx, key, io.NewSectionReader(out, 0, size), size)
-	return size, err
+	var stored int64
+	err := s.compressed(ctx, r, func(r io.Reader, size int64) error {
+		stored = size
+		_, err := s.Blobs.PutIfAbsent(ctx, key, r, size)
+		return err
+	})
+	return stored, err
 }
 
 // RemoveProfile removes a profile, and reports whether it did: one that came again since its record was read stays.
