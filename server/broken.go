@@ -46,7 +46,7 @@ func (s *Server) noteBroken(b store.Broken) {
 		kind = "missing"
 	}
 	s.metrics.add(1, "hallmark_broken_total", "kind", kind)
-	s.Log.Error("the store has lost the bytes of a file: push it again", "sha256", b.Object, "kind", kind, "error", b.Why)
+	s.Log.Warn("the store has lost the bytes of a file: push it again", "sha256", b.Object, "kind", kind, "error", b.Why)
 }
 
 // maxBrokenShown is how many broken files a health report names.

@@ -91,6 +91,28 @@ func (s *Store) noteWhole(ctx context.Context, name string) error {
 	return s.Blobs.Delete(ctx, brokenKey(name))
 }
 
+// stillBroken returns the error of an object that is known to be broken, and that no server has mended since.
+func (s *Store) stillBroken(ctx context.Context, name string) error {
+	s.mu.Lock()
+	b, known := s.broken[name]
+	s.mu.Unlock()
+	if !known {
+		return nil
+	}
+	_, err := s.Blobs.Head(ctx, brokenKey(name))
+	if errors.Is(err, blob.ErrNotExist) {
+		s.mu.Lock()
+		delete(s.broken, name)
+		s.mu.Unlock()
+		s.objects.forget(objectKey(name))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return &BrokenError{name, errors.New(b.Why)}
+}
+
 // Broken returns the objects that are known to be broken, by name.
 func (s *Store) Broken() []Broken {
 	s.mu.Lock()

@@ -45,8 +45,9 @@ func (s *Store) Check(ctx context.Context, o Checking) (Checked, error) {
 			o.OnDamage(key, why)
 		}
 	}
-	if c.damaged != nil {
-		report("id/", c.damaged)
+	var list *damagedError
+	if errors.As(c.damaged, &list) {
+		report(list.key, list.err)
 	}
 	if err := s.checkObjects(ctx, c, o, &done, report); err != nil {
 		return done, err

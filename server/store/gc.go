@@ -348,7 +348,7 @@ func (c *collector) source(ctx context.Context, key string) (string, error) {
 		return "", err
 	}
 	var f SourceFile
-	if err := json.Unmarshal(b, &f); err != nil || !IsObject(f.Object) {
+	if err := decodeSealed(b, &f); err != nil || !IsObject(f.Object) {
 		return "", &damagedError{key, fmt.Errorf("no entry of a source file: %w", err)}
 	}
 	return f.Stored(), nil

@@ -82,6 +82,9 @@ const maxObjects = 128
 // lost, the error is a *BrokenError, also that of a later read.
 func (s *Store) Object(ctx context.Context, name string) (*Object, error) {
 	s.init()
+	if err := s.stillBroken(ctx, name); err != nil {
+		return nil, err
+	}
 	o, err := s.openCompressed(ctx, objectKey(name))
 	if isLost(err) {
 		s.noteBroken(ctx, name, err)

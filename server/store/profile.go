@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -72,7 +71,7 @@ func (s *Store) readProfile(ctx context.Context, key string) (*Profile, string, 
 		return nil, "", err
 	}
 	p := new(Profile)
-	if err := json.Unmarshal(b, p); err != nil {
+	if err := decodeSealed(b, p); err != nil {
 		return nil, "", &damagedError{key, err}
 	}
 	if !IsObject(p.ID) || profileKey(p.ID) != key || p.Object != "" && !strings.HasPrefix(p.Object, profilePrefix) || p.Size < 0 || p.Stored < 0 {
@@ -159,7 +158,7 @@ func isRace(err error) bool {
 
 // writeProfile writes a record in place of the one with a tag, "" for none.
 func (s *Store) writeProfile(ctx context.Context, key, tag string, p *Profile) error {
-	b, err := json.Marshal(p)
+	b, err := encodeSealed(p)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -315,7 +314,7 @@ func (s *Store) change(ctx context.Context, id buildid.ID, apply func(*Manifest)
 		if m.Life == "" && len(m.Files) > 0 {
 			m.Life = newLife()
 		}
-		b, err := json.Marshal(m)
+		b, err := encodeSealed(m)
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -62,11 +63,12 @@ func newServeCheckCommand(e *verb.Env) *cobra.Command {
 func runServeCheck(ctx context.Context, e *verb.Env, s *store.Store, quick, asJSON bool) error {
 	out := verb.NewObjectWriter(e.Stdout)
 	done, err := s.Check(ctx, store.Checking{Quick: quick, OnDamage: func(key string, why error) {
+		text := strings.TrimPrefix(why.Error(), key+": ")
 		if asJSON {
-			_ = out.Write(checkRecord{key, why.Error()}) // Main reports that it cannot be written
+			_ = out.Write(checkRecord{key, text}) // Main reports that it cannot be written
 			return
 		}
-		fmt.Fprintf(e.Stdout, "lost: %s: %s\n", plaintext.Name(key), plaintext.Line(why.Error()))
+		fmt.Fprintf(e.Stdout, "lost: %s: %s\n", plaintext.Name(key), plaintext.Line(text))
 	}})
 	if err != nil {
 		return err
