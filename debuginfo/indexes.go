@@ -34,8 +34,12 @@ type Indexes struct {
 // DefaultMaxSize of all indexes together, in bytes.
 const DefaultMaxSize = 5 << 30
 
-// suffix of the names of indexes.
-const suffix = ".index"
+// suffix of the names of indexes. That of every version of the format ends with anySuffix: indexes of several versions
+// of this program lie beside each other, and those that nobody uses any more are the first to go.
+const (
+	anySuffix = ".index"
+	suffix    = "." + symbol.IndexVersion + anySuffix
+)
 
 // Path returns where the index of a file is or would be.
 func (c *Indexes) Path(o Origin) (string, error) {
@@ -47,6 +51,11 @@ func (c *Indexes) Path(o Origin) (string, error) {
 }
 
 func (c *Indexes) files() (*cachedir.Dir, error) {
+	return c.filesOf(suffix)
+}
+
+// filesOf returns the directory with the files of a suffix.
+func (c *Indexes) filesOf(suffix string) (*cachedir.Dir, error) {
 	files := &cachedir.Dir{Suffix: suffix, LockSuffix: lockSuffix}
 	var err error
 	if c.Dir == "" {
@@ -131,6 +140,7 @@ func (c *Indexes) openKept(files *cachedir.Dir, name string, id buildid.ID) (kep
 	x, err := symbol.MapIndex(f)
 	var damaged *symbol.FormatError
 	if errors.As(err, &damaged) {
+		files.Discard(name, err)
 		return keptIndex{}, none
 	}
 	if err != nil {
@@ -224,18 +234,27 @@ func (c *Indexes) Store(x *symbol.Index) (string, error) {
 	if most <= 0 {
 		most = files.Limit(DefaultMaxSize)
 	}
-	_ = files.Prune(name, most) // what was stored is there
+	if files, err = c.filesOf(anySuffix); err == nil {
+		_ = files.Prune(name, most) // what was stored is there
+	}
 	return name, nil
 }
 
 var errNoOrigin = errors.New("index that does not say of which file it was made")
 
+// discard removes an index that is damaged.
+func (c *Indexes) discard(x *symbol.Index, damage error) {
+	if files, err := c.files(); err == nil {
+		files.Discard(x.Name(), damage)
+	}
+}
+
 // A Kept is an index that is kept.
 type Kept = cachedir.File
 
-// List returns all indexes, those first that nobody used for longest.
+// List returns all indexes, those of other versions too, those first that nobody used for longest.
 func (c *Indexes) List() ([]Kept, error) {
-	files, err := c.files()
+	files, err := c.filesOf(anySuffix)
 	if err != nil {
 		return nil, err
 	}
@@ -245,7 +264,7 @@ func (c *Indexes) List() ([]Kept, error) {
 // Prune removes the indexes that nobody used for longest, until those that stay have at
 // most max bytes. A process that has one of them open keeps it until it closes it.
 func (c *Indexes) Prune(max int64) error {
-	files, err := c.files()
+	files, err := c.filesOf(anySuffix)
 	if err != nil {
 		return err
 	}

@@ -127,8 +127,30 @@ func (l *Library) OpenFile(ctx context.Context, name string) (Symbols, error) {
 }
 
 // Get returns the symbols that are requested, for the caller to close, or why there are
-// none. Its Query's File is given back, if it is not in use.
+// none. Its Query's File is given back, if it is not in use. Where an index turns out to be damaged while
+// it answers, it is removed, and what Get returns without it answers.
 func (l *Library) Get(ctx context.Context, r Request) (Symbols, reason.Reason) {
+	s, why := l.get(ctx, r)
+	x, ok := s.(*symbol.Index)
+	if !ok {
+		return s, why
+	}
+	if r.File != nil {
+		r.Paths, r.File = append(slices.Clip(r.Paths), r.File.Name()), nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	x.Replace = func(damage error) symbol.Substitute {
+		l.Indexes.discard(x, damage)
+		s, _ := l.Get(ctx, r)
+		if s == nil { // not an interface with a nil in it
+			return nil
+		}
+		return s
+	}
+	return x, why
+}
+
+func (l *Library) get(ctx context.Context, r Request) (Symbols, reason.Reason) {
 	switch {
 	case r.ID.IsZero():
 		return l.unidentified(ctx, r)
@@ -370,8 +392,12 @@ func (l *Library) asGood(o Origin, file *symbol.File, opt symbol.IndexOptions) *
 		return nil
 	}
 	isAsked := OriginOf(x).Author == o.Author || o.Author == AuthorOthers
-	if isAsked && !opt.NoColumns && !isBetter(file, x, false) && IsComplete(x) && x.Check() == nil {
-		return x
+	if isAsked && !opt.NoColumns && !isBetter(file, x, false) && IsComplete(x) {
+		damage := x.Check()
+		if damage == nil {
+			return x
+		}
+		l.Indexes.discard(x, damage)
 	}
 	x.Close()
 	return nil

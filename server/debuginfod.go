@@ -80,7 +80,7 @@ func (s *Server) file(w http.ResponseWriter, r *http.Request, id buildid.ID, a a
 		}
 		return err
 	}
-	o, err := s.Store.Object(r.Context(), f.Stored())
+	o, err := s.open(r, id, a, f)
 	if err != nil {
 		return err
 	}
@@ -298,7 +298,7 @@ func (s *Server) section(w http.ResponseWriter, r *http.Request, id buildid.ID, 
 			missing = err
 			continue
 		}
-		done, err := s.sectionOf(w, r, f, name)
+		done, err := s.sectionOf(w, r, id, a, f, name)
 		if done || err != nil {
 			s.used(r.Context(), m)
 			return err
@@ -309,8 +309,8 @@ func (s *Server) section(w http.ResponseWriter, r *http.Request, id buildid.ID, 
 }
 
 // sectionOf answers with a section of a file, or reports that the file does not have it.
-func (s *Server) sectionOf(w http.ResponseWriter, r *http.Request, f *store.File, name string) (done bool, err error) {
-	o, err := s.Store.Object(r.Context(), f.Stored())
+func (s *Server) sectionOf(w http.ResponseWriter, r *http.Request, id buildid.ID, a artefact, f *store.File, name string) (done bool, err error) {
+	o, err := s.open(r, id, a, f)
 	if err != nil {
 		return false, err
 	}

@@ -65,6 +65,10 @@ func (s *Server) searchIn(ctx context.Context, out *api.FunctionsAnswer, b *inde
 	}
 	defer closeIndex()
 	found, size, more := functionsOf(ctx, x, b, text)
+	if x.Damage() != nil {
+		out.NotHere++
+		return 0
+	}
 	out.Functions = append(out.Functions, found...)
 	out.Searched++
 	if more {

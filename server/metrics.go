@@ -4,11 +4,17 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"runtime"
+	"runtime/debug"
+	rtmetrics "runtime/metrics"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"hallmark/server/symbols"
 )
 
 // metrics are the numbers of a server in Prometheus' text format 0.0.4. All label values are
@@ -52,6 +58,13 @@ func newMetrics() *metrics {
 		"hallmark_limited_total":           "Requests of clients that had taken all that they may, by limit.",
 		"hallmark_collected_total":         "What was removed because nothing needs it, by kind.",
 		"hallmark_collected_bytes_total":   "Bytes of what was removed.",
+		"hallmark_broken_total":            "Objects that were found without their bytes, by kind.",
+		"hallmark_broken_objects":          "Objects of the store whose bytes are lost, until somebody brings them again.",
+		"hallmark_damaged_indexes_total":   "Indexes that were found damaged, and are made anew.",
+		"hallmark_store_bytes":             "Bytes of files and indexes in the store when this server collected garbage last, 0 if it never did.",
+		"hallmark_build_info":              "1, with the versions of Hallmark, of Go and of the format of indexes.",
+		"process_resident_memory_bytes":    "Bytes of memory that the process has.",
+		"go_memory_bytes":                  "Bytes of memory that Go has from the system.",
 		"hallmark_panics_total":            "Requests that ended with a defect of the server.",
 		"hallmark_store_failures_total":    "Operations of the store that failed.",
 	}}
@@ -112,9 +125,10 @@ func (m *metrics) write(w io.Writer) {
 		head(name, "counter")
 		fmt.Fprintf(w, "%s %d\n", key, m.counters[key].Load())
 	}
-	for _, name := range slices.Sorted(maps.Keys(m.gauges)) {
+	for _, key := range slices.Sorted(maps.Keys(m.gauges)) {
+		name, _, _ := strings.Cut(key, "{")
 		head(name, "gauge")
-		fmt.Fprintf(w, "%s %d\n", name, m.gauges[name]())
+		fmt.Fprintf(w, "%s %d\n", key, m.gauges[key]())
 	}
 	for _, key := range slices.Sorted(maps.Keys(m.times)) {
 		name, kind, _ := strings.Cut(key, "\x00")
@@ -132,4 +146,32 @@ func (h *histogram) write(w io.Writer, name, kind string) {
 	n += h.counts[len(buckets)].Load()
 	fmt.Fprintf(w, "%s_bucket{kind=%q,le=\"+Inf\"} %d\n", name, kind, n)
 	fmt.Fprintf(w, "%s_sum{kind=%q} %g\n%s_count{kind=%q} %d\n", name, kind, time.Duration(h.sum.Load()).Seconds(), name, kind, n)
+}
+
+// describeProcess adds what is known of the process.
+func (m *metrics) describeProcess() {
+	version := "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = info.Main.Version
+	}
+	m.gauges[withLabels("hallmark_build_info", "version", version, "go", runtime.Version(), "index", symbols.IndexVersion)] = func() int64 { return 1 }
+	m.gauges["process_resident_memory_bytes"] = residentMemory
+	m.gauges["go_memory_bytes"] = func() int64 {
+		sample := []rtmetrics.Sample{{Name: "/memory/classes/total:bytes"}}
+		rtmetrics.Read(sample)
+		return int64(sample[0].Value.Uint64())
+	}
+}
+
+// residentMemory returns the bytes of memory that this process has: statm of proc(5).
+func residentMemory() int64 {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	var size, resident int64
+	if _, err := fmt.Sscan(string(b), &size, &resident); err != nil {
+		return 0
+	}
+	return resident * int64(os.Getpagesize())
 }

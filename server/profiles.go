@@ -269,18 +269,10 @@ func (s *Server) nameMessage(ctx, waiting context.Context, m *otlp.Message, most
 		if files++; files > maxIdentities || ctx.Err() != nil {
 			return nil
 		}
-		x, err := s.storedIndex(ctx, waiting, f, "")
+		results, err := s.lookupStored(ctx, waiting, names, f, "")
 		var miss *symbols.MissError
 		if errors.As(err, &miss) && miss.Miss == symbols.Pending {
 			n.pending = true
-		}
-		if err != nil {
-			return nil
-		}
-		defer x.Close()
-		results, err := names.lookup(x, f.Addresses)
-		if err != nil {
-			s.metrics.add(1, "hallmark_store_failures_total")
 		}
 		return results
 	})
@@ -351,6 +343,26 @@ func (n *names) copy(s string) string {
 		n.text -= int64(len(own))
 	}
 	return own
+}
+
+// lookupStored returns what the index of a file that the store has knows of its addresses, while there is room for names.
+// An index that is damaged has another one in its place. With an error of the store it returns what it knows until then.
+func (s *Server) lookupStored(ctx, waiting context.Context, n *names, f otlp.File, path string) (out []symbol.Result, err error) {
+	for range 2 {
+		x, err := s.storedIndex(ctx, waiting, f, path)
+		if err != nil {
+			return nil, err
+		}
+		out, err = n.lookup(x, f.Addresses)
+		x.Close()
+		if err != nil {
+			s.metrics.add(1, "hallmark_store_failures_total")
+		}
+		if !errors.Is(err, symbols.ErrDamaged) {
+			return out, err
+		}
+	}
+	return out, symbols.ErrDamaged
 }
 
 // storedIndex returns the index of a file that the store has, for the caller to close. The path, which may be empty, is

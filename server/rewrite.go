@@ -167,7 +167,11 @@ func (k *storeSymbols) Lookup(b *profile.Binary, offsets []addr.Offset) []symbol
 	case b.Rival && b.Content.IsZero():
 		return miss(reason.DifferentContent)
 	}
-	x, err := k.server.storedIndex(k.ctx, k.waiting, otlp.File{ID: b.ID, Content: b.Content}, b.Path)
+	addresses := make([]otlp.Address, len(offsets))
+	for i, o := range offsets {
+		addresses[i].At = uint64(o)
+	}
+	out, err := k.server.lookupStored(k.ctx, k.waiting, k.names, otlp.File{ID: b.ID, Content: b.Content, Addresses: addresses}, b.Path)
 	var why *symbols.MissError
 	switch {
 	case errors.As(err, &why):
@@ -176,18 +180,9 @@ func (k *storeSymbols) Lookup(b *profile.Binary, offsets []addr.Offset) []symbol
 			return miss(reason.NotLookedUp)
 		}
 		return miss(reason.NoFile)
-	case err != nil:
-		return miss(reason.ServerFailed)
 	}
-	defer x.Close()
-	addresses := make([]otlp.Address, len(offsets))
-	for i, o := range offsets {
-		addresses[i].At = uint64(o)
-	}
-	out, err := k.names.lookup(x, addresses)
 	rest := reason.NotLookedUp // there is no room for more
 	if err != nil {
-		k.server.metrics.add(1, "hallmark_store_failures_total")
 		rest = reason.ServerFailed
 	}
 	for range len(offsets) - len(out) {

@@ -116,6 +116,7 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request, who caller) erro
 		Profiles: len(profiles), ProfileBytes: size, Open: s.opened.count(), StoreAnswers: answers, ReadOnly: s.ReadOnly,
 		Symbolizes: s.Symbols != nil, Forwards: s.Forward != nil, Who: who.name, Tokens: s.Tokens != "",
 	}
+	out.BrokenFiles, out.Broken = s.brokenFiles()
 	if s.Local != nil {
 		out.ScannedPackages, out.ScannedIdentities = s.Local.Counts()
 	}

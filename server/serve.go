@@ -84,6 +84,11 @@ func (s *Server) keepHouse(ctx context.Context) {
 	uses.Go(func() {
 		repeat(ctx, usageTime, func() { s.writeUsage(ctx) })
 	})
+	if s.CheckEvery > 0 {
+		uses.Go(func() {
+			repeat(ctx, houseTime, func() { s.check(ctx) })
+		})
+	}
 	repeat(ctx, houseTime, func() {
 		if err := s.Store.Sweep(ctx); err != nil && ctx.Err() == nil {
 			s.Log.Warn("leftovers of uploads stay", "error", err)
@@ -110,7 +115,7 @@ func repeat(ctx context.Context, pause time.Duration, do func()) {
 
 // collect removes what need not be kept, if no server of the store has done so for a while.
 func (s *Server) collect(ctx context.Context) {
-	ok, err := s.Store.TakeTurn(ctx, s.CollectEvery)
+	ok, err := s.Store.TakeTurn(ctx, store.CollectTurn, s.CollectEvery)
 	if ok && err == nil {
 		start := time.Now()
 		var c store.Collected
@@ -124,7 +129,8 @@ func (s *Server) collect(ctx context.Context) {
 			s.metrics.add(n, "hallmark_collected_total", "kind", kind)
 		}
 		s.metrics.add(c.Freed, "hallmark_collected_bytes_total")
-		s.Log.Info("collected garbage", "removed", c.Removed, "objects", c.Objects, "bytes", c.Freed, "kept", c.Kept, "size", c.Size, "time", time.Since(start))
+		s.stored.Store(c.Size)
+		s.Log.Info("collected garbage", "removed", c.Removed, "objects", c.Objects, "bytes", c.Freed, "kept", c.Kept, "size", c.Size, "broken", c.Broken, "time", time.Since(start))
 	}
 	if err != nil && ctx.Err() == nil {
 		s.Log.Error("garbage stays", "error", err)

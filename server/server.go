@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"hallmark/buildid"
@@ -56,7 +57,10 @@ type Config struct {
 	// CollectEvery is how often one of the servers of the store removes what need not be kept; 0 for
 	// never. Retention says which identities are, all of them when zero.
 	CollectEvery time.Duration
-	Retention    store.Retention
+	// CheckEvery is how often one of the servers of the store reads all of it, slowly, and looks for what is damaged; 0
+	// for never.
+	CheckEvery time.Duration
+	Retention  store.Retention
 	// Requests bounds how many are answered at a time, 512 when 0, and Heavy those that take
 	// much memory or time, 8 when 0.
 	Requests, Heavy int
@@ -102,6 +106,7 @@ type Server struct {
 	loading   sync.Mutex
 	loaded    store.Seen // under loading
 	started   time.Time
+	stored    atomic.Int64 // bytes of the store when this server collected garbage last
 	opened    opened
 	viewer    viewer
 
@@ -139,12 +144,17 @@ func New(c Config) *Server {
 			s.missing.found(m.ID)
 		}
 	}
+	s.Store.OnBroken, s.Store.ReadOnly = s.noteBroken, s.ReadOnly
+	s.metrics.gauges["hallmark_broken_objects"] = func() int64 { return int64(len(s.Store.Broken())) }
 	s.metrics.gauges["hallmark_identities"] = s.catalog.len
+	s.metrics.gauges["hallmark_store_bytes"] = s.stored.Load
+	s.metrics.describeProcess()
 	if c.Local != nil {
 		s.metrics.gauges["hallmark_scanned_packages"] = func() int64 { n, _ := c.Local.Counts(); return n }
 		s.metrics.gauges["hallmark_scanned_identities"] = func() int64 { _, n := c.Local.Counts(); return n }
 	}
 	if c.Symbols != nil {
+		c.Symbols.OnDamage = func() { s.metrics.add(1, "hallmark_damaged_indexes_total") }
 		c.Symbols.Made = func(result string) { s.metrics.add(1, "hallmark_indexes_total", "result", result) }
 	}
 	s.profiles = profiles{bodies: room{left: maxBodies}, decoded: room{left: otlp.DefaultMaxMemory}, waiting: make(chan struct{}, waitingSenders)}
@@ -178,7 +188,7 @@ func (s *Server) Load(ctx context.Context) error {
 		}
 	}
 	s.catalog.setComplete()
-	return nil
+	return s.Store.LoadBroken(ctx)
 }
 
 // Times of looks at what other servers of the store have changed.
@@ -386,9 +396,12 @@ func statusOf(err error) int {
 	var tooMany *store.TooManyError
 	var tooLarge *http.MaxBytesError
 	var limit *limitError
+	var broken *store.BrokenError
 	switch {
 	case errors.As(err, &known):
 		return known.status
+	case errors.As(err, &broken):
+		return http.StatusNotFound
 	case errors.As(err, &limit):
 		return http.StatusTooManyRequests
 	case errors.As(err, &mismatch), errors.As(err, &tooMany):

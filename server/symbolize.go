@@ -219,7 +219,12 @@ func (s *Server) answer(r *http.Request, q *columns.Question, b *columns.Builder
 	defer cancel()
 	calls := maxCalls
 	for i := range q.Files {
+		left := calls
 		a, err := s.answerFile(r, waiting, b, &q.Files[i], &calls)
+		if errors.Is(err, symbols.ErrDamaged) { // the next index is another one
+			calls = left
+			a, err = s.answerFile(r, waiting, b, &q.Files[i], &calls)
+		}
 		if err != nil {
 			return err
 		}
@@ -241,9 +246,12 @@ func (s *Server) answer(r *http.Request, q *columns.Question, b *columns.Builder
 func (s *Server) answerFile(r *http.Request, waiting context.Context, b *columns.Builder, f *columns.File, calls *int) (columns.FileAnswer, error) {
 	x, err := s.openIndex(r, waiting, f.ID)
 	var miss *symbols.MissError
+	var broken *store.BrokenError
 	switch {
 	case errors.As(err, &miss):
 		return columns.FileAnswer{Why: string(miss.Miss)}, nil
+	case errors.As(err, &broken):
+		return columns.FileAnswer{Why: string(symbols.Damaged)}, nil
 	case err != nil:
 		return columns.FileAnswer{}, err
 	}
@@ -308,6 +316,16 @@ func (s *Server) openIndex(r *http.Request, waiting context.Context, text string
 		}
 	}
 	s.usedForIndex(r.Context(), m)
+	x, err := s.index(r.Context(), waiting, m)
+	var broken *store.BrokenError
+	if !errors.As(err, &broken) {
+		return x, err
+	}
+	for _, a := range []artefact{executable, debugFile} {
+		if err := s.regain(r.WithContext(waiting), id, a); err != nil {
+			return nil, err
+		}
+	}
 	return s.index(r.Context(), waiting, m)
 }
 

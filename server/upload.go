@@ -2,6 +2,7 @@ package server
 
 import (
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -72,6 +73,13 @@ func (s *Server) planFile(r *http.Request, who caller, f api.PlanFile) (api.Plan
 	}
 	trust, _ := who.trust()
 	has := func() bool { return m.Has(f.SHA256, trust) }
+	if m != nil && f.SHA256 != "" && has() { // the manifest says so
+		there, err := s.hasBytes(r.Context(), m, f.SHA256)
+		if err != nil {
+			return api.PlannedFile{}, err
+		}
+		has = func() bool { return there }
+	}
 	if f.SHA256 == "" {
 		has = func() bool { return len(m.Files) > 0 }
 	}
@@ -89,6 +97,16 @@ func (s *Server) planFile(r *http.Request, who caller, f api.PlanFile) (api.Plan
 		return api.PlannedFile{}, err
 	}
 	return api.PlannedFile{Action: api.Upload, Have: u.Size()}, nil
+}
+
+// hasBytes reports whether the store has the bytes of a file that a manifest lists.
+func (s *Server) hasBytes(ctx context.Context, m *store.Manifest, object string) (bool, error) {
+	for i := range m.Files {
+		if f := &m.Files[i]; f.Object == object {
+			return s.Store.HasBytes(ctx, f)
+		}
+	}
+	return false, nil
 }
 
 func (s *Server) maxFile() int64 {

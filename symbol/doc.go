@@ -46,18 +46,26 @@
 //
 // An Index is a file that answers without being read: it is mapped into memory, and
 // a lookup touches a few of its pages. Everything in it is relative, numbers are
-// little-endian, and the same input gives the same bytes. It starts with a header of
-// 128 bytes:
+// little-endian, and the same input gives the same bytes. Each block of 4096 bytes of the
+// file has a checksum, so that damage by disks, memory and programs that were cut off gives no wrong
+// answer. That is no help against somebody who may write the file: who may, is up to the
+// directory that it is in. A lookup checks a block when it is the first to look into it. The
+// index starts with a header of 128 bytes:
 //
 //	  0  "hallmark"
-//	  8  uint32  version, 4
+//	  8  uint32  version, 5
 //	 12  uint32  flags: 1 there are columns, 2 made from a file that holds its code
 //	 16  uint32  bits of the Sources it was made from
 //	 20  uint8   bytes that a granule has in the part granules
-//	 24  uint32  CRC-32C of everything behind the header
+//	 24  uint32  CRC-32C of the checksums of blocks, and what fills up behind them
+//	 28  uint32  size of the file
 //	 32  uint64  base: the virtual address that all others are relative to
 //	 40  uint32  offset in the file and uint32 size of each of the ten parts
 //	124  uint32  CRC-32C of the 124 bytes before
+//
+// Behind it is the CRC-32C of each block, from that of the first block on, as uint32. Of the
+// header and these checksums themselves a block's checksum has nothing: it is of what the
+// block has behind them, and 0 where that is nothing.
 //
 // The parts follow in this order, each at a multiple of 8:
 //

@@ -1,8 +1,10 @@
 package symbol
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"os"
 	"slices"
@@ -30,7 +32,13 @@ type Index struct {
 	segments []Segment
 	stream   []byte
 	text     string
-	mapped   bool
+	mapping  []byte // to give back; nil for none
+	blocks   blocks
+
+	// Replace is called when a part of the index turns out to be damaged, once, with what is wrong. It returns what
+	// answers instead, which the index closes with itself; nil for nothing: then no address has symbols. Nobody may
+	// change it after the first lookup.
+	Replace func(damage error) Substitute
 }
 
 var _ Table = (*Index)(nil)
@@ -68,13 +76,13 @@ func MapIndex(f *os.File) (*Index, error) {
 		syscall.Munmap(data)
 		return nil, err
 	}
-	x.mapped = true
+	x.mapping = data
 	return x, nil
 }
 
 // NewIndex returns the Index in data, which must not be changed while it is used;
-// name is for messages. Only the header is checked: lookups in a damaged index are
-// safe and may give wrong answers; Check finds the damage.
+// name is for messages. The header and the checksums of blocks are checked. A block is checked
+// when a lookup first needs it: see Damage.
 func NewIndex(data []byte, name string) (*Index, error) {
 	if len(data) < indexHeaderSize || string(data[:len(indexMagic)]) != indexMagic ||
 		binary.LittleEndian.Uint32(data[atVersion:]) != indexVersion {
@@ -87,8 +95,20 @@ func NewIndex(data []byte, name string) (*Index, error) {
 	if x.width < minGranuleWidth || x.width > maxGranuleWidth {
 		return nil, indexDamage(name, atWidth, "header is implausible")
 	}
+	if uint64(x.size) > uint64(len(data)) {
+		return nil, indexDamage(name, int64(len(data)), fmt.Sprintf("file was cut off: it had %d bytes", x.size))
+	}
+	data = data[:x.size]
+	start, n := blockSums(uint64(len(data)))
+	if start > uint64(len(data)) {
+		return nil, indexDamage(name, atSize, "header is implausible")
+	}
+	if crc32.Checksum(data[indexHeaderSize:start], castagnoli) != x.sum {
+		return nil, indexDamage(name, indexHeaderSize, "checksums of blocks are damaged")
+	}
+	x.data, x.blocks.checked = data, newBlocks(n)
 	for i, p := range x.indexHeader.parts {
-		if uint64(p.off)+uint64(p.size) > uint64(len(data)) {
+		if uint64(p.off) < start || uint64(p.off)+uint64(p.size) > uint64(len(data)) {
 			return nil, indexDamage(name, int64(p.off), "part "+partNames[i]+" is outside the file")
 		}
 		x.parts[i] = data[p.off : p.off+p.size : p.off+p.size]
@@ -97,30 +117,34 @@ func NewIndex(data []byte, name string) (*Index, error) {
 	if text := x.parts[partText]; len(text) > 0 {
 		x.text = unsafe.String(&text[0], len(text)) // data does not change
 	}
+	for _, part := range []int{partIdentity, partSegments} {
+		if !x.hasWhole(part, 0, uint64(len(x.parts[part]))) {
+			return nil, x.Damage()
+		}
+	}
 	x.segments = decodeSegments(x.parts[partSegments])
 	return x, nil
 }
 
-func indexDamage(name string, off int64, msg string) error {
+func indexDamage(name string, off int64, msg string) *FormatError {
 	return &FormatError{Name: name, Err: &cursor.Error{Offset: off, Msg: msg}}
 }
 
 // Close gives back what OpenIndex mapped. Lookups must not follow, and no string
 // that came from the Index may be used any more.
 func (x *Index) Close() error {
-	if !x.mapped {
-		return nil
+	var err error
+	x.blocks.once.Do(func() {}) // no lookup is under way: nothing is put in its place any more
+	if s := x.blocks.substitute; s != nil {
+		x.blocks.substitute = nil
+		err = s.Close()
 	}
-	x.mapped = false
-	return os.NewSyscallError("munmap", syscall.Munmap(x.data))
-}
-
-// Check reads all of the index and returns what is wrong with it.
-func (x *Index) Check() error {
-	if crc32.Checksum(x.data[indexHeaderSize:], castagnoli) != x.sum {
-		return indexDamage(x.name, indexHeaderSize, "content does not agree with its checksum")
+	if x.mapping == nil {
+		return err
 	}
-	return nil
+	mapping := x.mapping
+	x.mapping = nil
+	return cmp.Or(err, os.NewSyscallError("munmap", syscall.Munmap(mapping)))
 }
 
 // Bytes returns the index as it is in a file. It must not be changed.
@@ -165,7 +189,25 @@ func (x *Index) LookupOffsets(offsets []addr.Offset) []Result {
 	names := readableNames{}
 	results := make([]Result, len(offsets))
 	for i, o := range offsets {
-		results[i] = x.lookupOffset(o, names)
+		if results[i] = x.lookupOffset(o, names); x.Damage() != nil {
+			break
+		}
+	}
+	if s := x.instead(); s != nil {
+		return s.LookupOffsets(offsets)
+	}
+	return x.missing(results)
+}
+
+// missing returns results, where those of a damaged index are misses that nobody has looked up.
+func (x *Index) missing(results []Result) []Result {
+	if x.Damage() == nil {
+		return results
+	}
+	for i, r := range results {
+		if len(r.Frames) == 0 {
+			results[i] = Miss(reason.BadSymbols)
+		}
 	}
 	return results
 }
@@ -197,6 +239,9 @@ func (x *Index) lookupOffset(o addr.Offset, names readableNames) Result {
 // WhyNotOffset returns why nothing is known of a file offset that the index has no frames of.
 func (x *Index) WhyNotOffset(o addr.Offset) reason.Reason {
 	v, ok := virtAt(x.segments, o)
+	if s := x.instead(); s != nil {
+		return s.LookupOffset(o).Reason
+	}
 	switch {
 	case ok:
 		return x.WhyNotVirt(v)
@@ -219,6 +264,12 @@ func (x *Index) lookupVirt(v addr.Virt, names readableNames) (r Result) {
 
 // WhyNotVirt returns why nothing is known of a virtual address that the index has no frames of.
 func (x *Index) WhyNotVirt(v addr.Virt) reason.Reason {
+	if s := x.instead(); s != nil {
+		return s.LookupVirt(v).Reason
+	}
+	if x.Damage() != nil {
+		return reason.BadSymbols
+	}
 	if isOutsideCode(x.segments, v) {
 		return reason.NotCode
 	}

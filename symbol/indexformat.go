@@ -5,10 +5,19 @@ import (
 	"hash/crc32"
 )
 
+// indexVersion is that of the format. An index of another version counts as none.
+//
+//	1–4  before checksums of blocks: 4 had one of the whole file, which nobody looked at while it answered
+//	5    a checksum for each block of 4096 bytes, behind the header
+const indexVersion = 5
+
+// IndexVersion is the version of the format, for names of files and keys: indexes of several versions lie beside each
+// other.
+const IndexVersion = "v5"
+
 // The fixed parts of an index; the package comment describes the format.
 const (
 	indexMagic      = "hallmark"
-	indexVersion    = 4
 	indexHeaderSize = 128
 	indexAlign      = 8
 )
@@ -65,7 +74,8 @@ type indexHeader struct {
 	width   uint8  // of granules in the file, in bytes
 	base    uint64
 	parts   [parts]part
-	sum     uint32 // CRC-32C of what follows the header
+	sum     uint32 // CRC-32C of the checksums of blocks
+	size    uint32 // of the file
 }
 
 type part struct{ off, size uint32 }
@@ -79,6 +89,7 @@ const (
 	atSources   = 16
 	atWidth     = 20
 	atSum       = 24
+	atSize      = 28
 	atBase      = 32
 	atParts     = 40
 	atHeaderSum = indexHeaderSize - 4
@@ -93,6 +104,7 @@ func (h *indexHeader) encode() []byte {
 	le.PutUint32(b[atSources:], h.sources)
 	b[atWidth] = h.width
 	le.PutUint32(b[atSum:], h.sum)
+	le.PutUint32(b[atSize:], h.size)
 	le.PutUint64(b[atBase:], h.base)
 	for i, p := range h.parts {
 		le.PutUint32(b[atParts+8*i:], p.off)
@@ -106,7 +118,7 @@ func decodeIndexHeader(b []byte) indexHeader {
 	le := binary.LittleEndian
 	h := indexHeader{
 		flags: le.Uint32(b[atFlags:]), sources: le.Uint32(b[atSources:]),
-		width: b[atWidth], sum: le.Uint32(b[atSum:]), base: le.Uint64(b[atBase:]),
+		width: b[atWidth], sum: le.Uint32(b[atSum:]), size: le.Uint32(b[atSize:]), base: le.Uint64(b[atBase:]),
 	}
 	for i := range h.parts {
 		h.parts[i] = part{le.Uint32(b[atParts+8*i:]), le.Uint32(b[atParts+8*i+4:])}

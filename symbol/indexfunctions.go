@@ -16,7 +16,8 @@ type IndexedFunction struct {
 }
 
 // Functions returns the functions of an index, each once, in the order of addresses, and behind those
-// the functions of which all code is inlined. It looks at all of the index, so its time is that of Pieces.
+// the functions of which all code is inlined. It looks at all of the index, so its time is that of Pieces. Those of an
+// index that is damaged end early: see Damage.
 func (x *Index) Functions() iter.Seq[IndexedFunction] {
 	type key struct {
 		linkage, file string
@@ -34,6 +35,9 @@ func (x *Index) Functions() iter.Seq[IndexedFunction] {
 			}
 			site = l.site
 			frames, _ = x.chain(frames[:0], l.location)
+			if x.blocks.damage.Load() != nil {
+				return
+			}
 			for i := range frames {
 				f := &frames[i]
 				k := key{f.Linkage, f.File, f.Start}
@@ -50,6 +54,9 @@ func (x *Index) Functions() iter.Seq[IndexedFunction] {
 					order = append(order, k)
 				}
 			}
+		}
+		if x.blocks.damage.Load() != nil {
+			return
 		}
 		for _, k := range order {
 			if whole[k] {

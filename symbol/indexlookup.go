@@ -17,11 +17,22 @@ const maxIndexDepth = 1 << 10
 // left empty: what it should be has to be made, by Frame.Readable, and once for each
 // function is enough.
 func (x *Index) AppendFrames(dst []Frame, v addr.Virt) ([]Frame, Source) {
-	at := x.find(uint64(v))
-	if at.site == 0 {
-		return dst, SourceUnknown
+	empty, source := len(dst), SourceUnknown
+	if at := x.find(uint64(v)); at.site != 0 {
+		dst, source = x.chain(dst, at)
 	}
-	return x.chain(dst, at)
+	if x.blocks.damage.Load() == nil {
+		return dst, source
+	}
+	return x.appendInstead(dst[:empty], v)
+}
+
+// appendInstead is AppendFrames of an index that is damaged.
+func (x *Index) appendInstead(dst []Frame, v addr.Virt) ([]Frame, Source) {
+	if s := x.instead(); s != nil {
+		return s.AppendFrames(dst, v)
+	}
+	return dst, SourceUnknown
 }
 
 // location is a line in a site.
@@ -39,7 +50,7 @@ func (x *Index) find(v uint64) location {
 	}
 	at := x.block(uint32(v))
 	b := x.from(at)
-	if at == 0 || len(b) < blockHeaderSize+streamPadding {
+	if at == 0 || len(b) < blockHeaderSize+streamPadding || !x.hasWhole(partStream, uint64(at), maxBlock) {
 		return location{}
 	}
 	h := blockHeader(binary.LittleEndian.Uint32(b))
@@ -50,9 +61,9 @@ func (x *Index) find(v uint64) location {
 func (x *Index) block(off uint32) uint32 {
 	granule := uint64(off) >> granuleBits
 	i := granule >> chapterBits * 4
-	if directory := x.parts[partDirectory]; i+4 <= uint64(len(directory)) {
+	if directory := x.parts[partDirectory]; i+4 <= uint64(len(directory)) && x.hasWhole(partDirectory, i, 4) {
 		i = (uint64(binary.LittleEndian.Uint32(directory[i:])) + granule%chapterSize) * uint64(x.width)
-		if granules := x.parts[partGranules]; i+4 <= uint64(len(granules)) {
+		if granules := x.parts[partGranules]; i+4 <= uint64(len(granules)) && x.hasWhole(partGranules, i, 4) {
 			return uint32(lowest(uint64(binary.LittleEndian.Uint32(granules[i:])), uint(x.width)*8))
 		}
 	}
@@ -127,7 +138,7 @@ func (x *Index) chain(dst []Frame, at location) ([]Frame, Source) {
 	empty := len(dst)
 	for range maxIndexDepth {
 		b := x.from(at.site)
-		if len(b) < maxSiteSize {
+		if len(b) < maxSiteSize || !x.hasWhole(partStream, uint64(at.site), maxSiteSize) {
 			break
 		}
 		if len(dst) == cap(dst) {
@@ -212,7 +223,7 @@ func (x *Index) frame(f *Frame, fn functionRecord, at location) bool {
 func (x *Index) function(number uint32) functionRecord {
 	b := x.parts[partFunctions]
 	i := uint64(number) * functionSize
-	if i+functionSize > uint64(len(b)) {
+	if i+functionSize > uint64(len(b)) || !x.hasWhole(partFunctions, i, functionSize) {
 		return functionRecord{}
 	}
 	return decodeFunction(b[i:])
@@ -227,7 +238,7 @@ func (x *Index) path(number uint32) string {
 func (x *Index) place(part int, number uint64) (at, size uint64) {
 	b := x.parts[part]
 	i := number * placeSize
-	if i+placeSize > uint64(len(b)) {
+	if i+placeSize > uint64(len(b)) || !x.hasWhole(part, i, placeSize) {
 		return 0, 0
 	}
 	n := binary.LittleEndian.Uint64(b[i:])
@@ -243,7 +254,7 @@ func (x *Index) symbol(b []byte) string {
 
 // substring returns a part of the text.
 func (x *Index) substring(at, size uint64) string {
-	if at > uint64(len(x.text)) || size > uint64(len(x.text))-at {
+	if at > uint64(len(x.text)) || size > uint64(len(x.text))-at || !x.hasWhole(partText, at, size) {
 		return ""
 	}
 	return x.text[at : at+size]
@@ -298,7 +309,8 @@ func (c *Cursor) move(off uint64) {
 		if granule := off>>granuleBits + 1; granule != c.granule {
 			c.granule, c.block = granule, c.index.block(uint32(off))
 		}
-		if b := c.index.from(c.block); c.block != 0 && len(b) >= blockHeaderSize+streamPadding {
+		if b := c.index.from(c.block); c.block != 0 && len(b) >= blockHeaderSize+streamPadding &&
+			c.index.hasWhole(partStream, uint64(c.block), maxBlock) {
 			h := blockHeader(binary.LittleEndian.Uint32(b))
 			entry := entryAt(b[blockHeaderSize:], h.more(), off%granuleSize)
 			at = c.index.location(c.block, h, entry)
@@ -316,6 +328,10 @@ func (c *Cursor) move(off uint64) {
 		c.frames, c.source = c.index.chain(c.frames[:0], at)
 	}
 	c.at = at
+	if c.index.blocks.damage.Load() != nil {
+		c.frames, c.source = c.index.appendInstead(c.frames[:0], addr.Virt(c.index.base+off))
+		c.piece, c.at = extent{off, 1}, location{}
+	}
 }
 
 // A Piece is a part of the code that has one answer.
@@ -327,7 +343,7 @@ type Piece struct {
 }
 
 // Pieces returns all that the index knows, in the order of addresses. The Frames of
-// a Piece are valid until the next one.
+// a Piece are valid until the next one. Those of an index that is damaged end early: see Damage.
 func (x *Index) Pieces() iter.Seq[Piece] {
 	return func(yield func(Piece) bool) {
 		var piece Piece
@@ -342,6 +358,9 @@ func (x *Index) Pieces() iter.Seq[Piece] {
 			}
 			piece.Virt, piece.Size, last = l.virt, l.size, l.location
 			piece.Frames, piece.Source = x.chain(piece.Frames[:0], l.location)
+			if x.blocks.damage.Load() != nil {
+				return
+			}
 		}
 		if len(piece.Frames) > 0 {
 			yield(piece)
@@ -361,7 +380,7 @@ func (x *Index) located() iter.Seq[located] {
 	return func(yield func(located) bool) {
 		end := uint64(len(x.parts[partDirectory])/4) << (chapterBits + granuleBits)
 		for off := uint64(0); off < min(end, 1<<32); off += granuleSize {
-			if !x.blockLocations(off, yield) {
+			if !x.blockLocations(off, yield) || x.blocks.damage.Load() != nil {
 				return
 			}
 		}
@@ -373,7 +392,7 @@ func (x *Index) located() iter.Seq[located] {
 func (x *Index) blockLocations(off uint64, yield func(located) bool) bool {
 	at := x.block(uint32(off))
 	b := x.from(at)
-	if at == 0 || len(b) < blockHeaderSize+streamPadding {
+	if at == 0 || len(b) < blockHeaderSize+streamPadding || !x.hasWhole(partStream, uint64(at), maxBlock) {
 		return true
 	}
 	h := blockHeader(binary.LittleEndian.Uint32(b))

@@ -11,8 +11,10 @@ import (
 // startsInGroup is how many starts one entry of the directory of starts is for.
 const startsInGroup = 64
 
-// startGroup is the size of an entry of the directory of starts.
-const startGroup = 8
+const (
+	startGroup    = 8                                         // the size of an entry of the directory of starts
+	maxStartGroup = startsInGroup * 2 * binary.MaxVarintLen64 // bytes of a group at most
+)
 
 // unnamedStarts finds, of the code that the call frame information describes, what has
 // an address without a name, as the pieces of the code are added.
@@ -86,25 +88,37 @@ func encodeStarts(ranges []extent) []byte {
 
 // Starts returns for each of the offsets where the function starts that holds it, as
 // File.Starts of the file that the index was made from does. It does so for offsets that
-// no function and no symbol names; for others it may return NoStart.
+// no function and no symbol names; for others it may return NoStart, as it does where the index is damaged.
 func (x *Index) Starts(offsets []addr.Offset) []addr.Offset {
 	return startsBy(offsets, x.segments, x.startAt)
 }
 
 // startAt returns where the code starts that is described and holds a virtual address.
 func (x *Index) startAt(v uint64) (uint64, bool) {
+	start, ok := x.findStart(v)
+	return start, ok && x.Damage() == nil
+}
+
+func (x *Index) findStart(v uint64) (uint64, bool) {
 	b, off := x.parts[partStarts], v-x.base
-	if len(b) < 4 || off > math.MaxUint32 {
+	if len(b) < 4 || off > math.MaxUint32 || !x.hasWhole(partStarts, 0, 4) {
 		return 0, false
 	}
 	groups := min(int(binary.LittleEndian.Uint32(b)), (len(b)-4)/startGroup)
-	first := func(i int) uint64 { return uint64(binary.LittleEndian.Uint32(b[4+i*startGroup:])) }
+	first := func(i int) uint64 {
+		x.hasWhole(partStarts, uint64(4+i*startGroup), startGroup)
+		return uint64(binary.LittleEndian.Uint32(b[4+i*startGroup:]))
+	}
 	i := sort.Search(groups, func(i int) bool { return first(i) > off }) - 1
 	if i < 0 {
 		return 0, false
 	}
 	start := first(i)
-	b = b[min(uint64(binary.LittleEndian.Uint32(b[8+i*startGroup:])), uint64(len(b))):]
+	group := min(uint64(binary.LittleEndian.Uint32(b[8+i*startGroup:])), uint64(len(b)))
+	b = b[group:]
+	if !x.hasWhole(partStarts, group, maxStartGroup) {
+		return 0, false
+	}
 	for range startsInGroup {
 		size, n := binary.Uvarint(b)
 		if n <= 0 || off < start {

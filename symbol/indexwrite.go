@@ -483,25 +483,36 @@ func (t *tables) appendFunction(b []byte, f *partFunction, file uint32) []byte {
 
 // indexSize returns how many bytes an index of these parts has.
 func indexSize(contents [parts][]byte) uint64 {
-	size := uint64(indexHeaderSize)
-	for _, c := range contents {
-		size = (size + uint64(len(c)) + indexAlign - 1) &^ (indexAlign - 1)
-	}
+	_, size := placeParts(contents)
 	return size
 }
 
-// assembleIndex puts the parts behind a header.
+// placeParts returns where the parts of an index begin, and how many bytes it has. There are as many checksums before
+// the parts as there are blocks, those with checksums among them.
+func placeParts(contents [parts][]byte) (at [parts]uint64, size uint64) {
+	for before := uint64(0); ; before = size {
+		size, _ = blockSums(before)
+		for i, c := range contents {
+			at[i] = size
+			size = aligned(size + uint64(len(c)))
+		}
+		if size == before {
+			return at, size
+		}
+	}
+}
+
+// assembleIndex puts the parts behind a header and the checksums.
 func assembleIndex(h indexHeader, contents [parts][]byte) []byte {
-	size := indexHeaderSize
+	at, size := placeParts(contents)
+	data := make([]byte, size)
 	for i, c := range contents {
-		h.parts[i] = part{uint32(size), uint32(len(c))}
-		size = (size + len(c) + indexAlign - 1) &^ (indexAlign - 1)
+		h.parts[i] = part{uint32(at[i]), uint32(len(c))}
+		copy(data[at[i]:], c)
 	}
-	data := make([]byte, indexSize(contents))
-	for i, c := range contents {
-		copy(data[h.parts[i].off:], c)
-	}
-	h.sum = crc32.Checksum(data[indexHeaderSize:], castagnoli)
+	sumBlocks(data)
+	start, _ := blockSums(size)
+	h.sum, h.size = crc32.Checksum(data[indexHeaderSize:start], castagnoli), uint32(size)
 	copy(data, h.encode())
 	return data
 }

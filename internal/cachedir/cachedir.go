@@ -180,9 +180,14 @@ func (d *Dir) Open(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if now, err := f.Stat(); err != nil || !os.SameFile(info, now) || !trust.OwnFile(f) {
+	now, err := f.Stat()
+	if err != nil || !os.SameFile(info, now) || !trust.OwnFile(f) {
 		f.Close()
 		return nil, notOwn
+	}
+	if isDiscarded(path, now) {
+		f.Close()
+		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
 	}
 	return f, nil
 }

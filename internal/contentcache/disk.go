@@ -3,6 +3,7 @@ package contentcache
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -77,18 +78,18 @@ func (d disk) find(s sight) (buildid.Content, bool) {
 	if err != nil {
 		return buildid.Content{}, false
 	}
-	digits, ok := strings.CutPrefix(string(b), title)
-	if !ok {
-		return buildid.Content{}, false
-	}
+	digits, _ := strings.CutPrefix(string(b), title)
 	digits, _, _ = strings.Cut(digits, "\n")
 	content, err := buildid.ParseContent(digits)
 	if err != nil || string(b) != entry(title, content) {
+		d.dir.Discard(name, errDamaged)
 		return buildid.Content{}, false
 	}
 	cachedir.Used(f)
 	return content, true
 }
+
+var errDamaged = errors.New("damaged entry of a content")
 
 // entry returns the text of an entry.
 func entry(title string, c buildid.Content) string {

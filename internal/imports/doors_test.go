@@ -68,6 +68,7 @@ var doors = map[string]string{
 	"buildid/scan.go:kernelFS":                      placed,
 	"debuginfo/debuginfod/cache.go:Client.remember": ownCache,
 	"debuginfo/debuginfod/cache.go:makeDir":         ownCache,
+	"server/metrics.go:residentMemory":              kernel,
 	"execwatch/facts.go:readFacts":                  kernel,
 	"internal/aside/busy.go:isRunnable":             kernel,
 	"internal/atomicfile/atomicfile.go:WriteFastIn": ownCache,

@@ -399,7 +399,7 @@ var rules = map[string]rule{
 		why:      "files that are proven to be those of a recording; reading and writing it is for input and the verb",
 	},
 	command + "symbolsource": {
-		module: []string{"buildid", "debuginfo", "debuginfo/debuginfod", "internal/plaintext", "profile", "profile/local", "reason", "symbol",
+		module: []string{"buildid", "debuginfo", "debuginfo/debuginfod", "internal/cachedir", "internal/plaintext", "profile", "profile/local", "reason", "symbol",
 			"internal/regular", "server/client", "server/remote", command + "progress", command + "terminal", command + "verb"},
 		external: []string{"github.com/spf13/", pprof},
 		why:      "sources of symbols by the flags of verbs; debuginfo searches",

@@ -94,6 +94,9 @@ func (c *kernelCache) readCopy(first []byte, addresses []addr.Abs) (*symbol.Kall
 		return nil, errNoCopy
 	}
 	k, err := readPieces(f, int64(len(expected)), addresses)
+	if errors.Is(err, errDamaged) {
+		c.dir.Discard(c.name(), err)
+	}
 	if err != nil || k.Hidden() {
 		return nil, errNoCopy
 	}

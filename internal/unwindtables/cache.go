@@ -84,14 +84,22 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 var errDamaged = errors.New("damaged table in the cache")
 
 // load returns the table of a file. If none is kept the error is that of a file which is
-// not there; a damaged one is errDamaged.
+// not there; a damaged one is errDamaged, and goes.
 func (c Cache) load(k tableKey) (*unwind.Table, error) {
 	if !c.keeps(k) {
 		return nil, os.ErrNotExist
 	}
+	t, err := c.read(k)
+	if errors.Is(err, errDamaged) && !errors.Is(err, cachedir.ErrNotOwn) {
+		c.dir.Discard(c.name(k), err)
+	}
+	return t, err
+}
+
+func (c Cache) read(k tableKey) (*unwind.Table, error) {
 	f, err := c.dir.Open(c.name(k))
 	if errors.Is(err, cachedir.ErrNotOwn) {
-		return nil, errDamaged
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	if err != nil {
 		return nil, err

@@ -184,7 +184,10 @@ func TestTableCacheOfOthers(t *testing.T) {
 		if _, err := cache.load(key); !errors.Is(err, errDamaged) {
 			t.Errorf("%s is read: %v", what, err)
 		}
-		if err := errors.Join(os.Remove(name), os.Chmod(aside, 0o600), os.Rename(aside, name)); err != nil {
+		if err := os.Remove(name); err != nil && what != "too large" { // that one goes: nobody else made it
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.Chmod(aside, 0o600), os.Rename(aside, name)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -280,9 +280,19 @@ type Health struct {
 	Open              int64     `json:"open_profiles"`
 	ScannedPackages   int64     `json:"scanned_packages"`
 	ScannedIdentities int64     `json:"scanned_identities"`
+	Broken            int       `json:"broken"` // objects of the store whose bytes are lost
 	ReadOnly          bool      `json:"read_only"`
 	Symbolizes        bool      `json:"symbolizes"`
 	Forwards          bool      `json:"forwards"`
 	Tokens            bool      `json:"tokens"`        // the server wants tokens
 	Who               string    `json:"who,omitempty"` // name of the token that asks
+
+	BrokenFiles []BrokenFile `json:"broken_files,omitempty"` // some of them
+}
+
+// BrokenFile is one whose bytes the store has lost: whoever has it should push it again.
+type BrokenFile struct {
+	SHA256  string    `json:"sha256"`  // of its bytes; with a suffix where the store has them a second time
+	Missing bool      `json:"missing"` // they are not there, else damaged
+	Found   time.Time `json:"found"`
 }

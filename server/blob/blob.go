@@ -79,6 +79,30 @@ type ConditionalDeleter interface {
 	DeleteIfMatch(ctx context.Context, key, tag string) error
 }
 
+// A Replacer is a Store that replaces objects of any size on condition that nobody changed them.
+type Replacer interface {
+	// ReplaceIfMatch is PutIfMatch for the size bytes of r.
+	ReplaceIfMatch(ctx context.Context, key, tag string, r io.Reader, size int64) (Info, error)
+}
+
+// Replace replaces the object with a tag, else the error is ErrChanged. Where the store is no Replacer, nobody finds the
+// object for a moment.
+func Replace(ctx context.Context, s Store, key, tag string, r io.Reader, size int64) (Info, error) {
+	if p, ok := s.(Replacer); ok {
+		return p.ReplaceIfMatch(ctx, key, tag, r, size)
+	}
+	switch info, err := s.Head(ctx, key); {
+	case errors.Is(err, ErrNotExist) || err == nil && info.Tag != tag:
+		return Info{}, fmt.Errorf("%s: %w", key, ErrChanged)
+	case err != nil:
+		return Info{}, err
+	}
+	if err := s.Delete(ctx, key); err != nil {
+		return Info{}, err
+	}
+	return s.PutIfAbsent(ctx, key, r, size)
+}
+
 // A ReadAtCloser reads at any place until it is closed.
 type ReadAtCloser interface {
 	io.ReaderAt

@@ -328,13 +328,18 @@ func (d *Dir) lock(key string) (unlock func(), err error) {
 
 // PutIfMatch implements Store.
 func (d *Dir) PutIfMatch(ctx context.Context, key, tag string, data []byte) (Info, error) {
-	if err := isKey(key); err != nil {
-		return Info{}, err
-	}
 	if len(data) > MaxSwap {
 		return Info{}, fmt.Errorf("%s: %d bytes are more than %d", key, len(data), MaxSwap)
 	}
-	return d.put(ctx, key, strings.NewReader(string(data)), int64(len(data)), func(tmp string) error {
+	return d.ReplaceIfMatch(ctx, key, tag, strings.NewReader(string(data)), int64(len(data)))
+}
+
+// ReplaceIfMatch implements Replacer.
+func (d *Dir) ReplaceIfMatch(ctx context.Context, key, tag string, r io.Reader, size int64) (Info, error) {
+	if err := isKey(key); err != nil {
+		return Info{}, err
+	}
+	return d.put(ctx, key, r, size, func(tmp string) error {
 		unlock, err := d.lock(key)
 		if err != nil {
 			return err

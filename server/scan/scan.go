@@ -403,8 +403,8 @@ func claimOf(m packages.Member) (buildid.ID, error) {
 // Publish takes what there is of an identity into the store, and reports whether that was
 // something that the store did not have. Files that cannot be read are passed over.
 func (s *Scanner) Publish(ctx context.Context, id buildid.ID) (added bool, err error) {
-	_, err = s.Store.Manifest(ctx, id)
-	isThere := err == nil // an identity that nobody asked for may have been removed
+	m, err := s.Store.Manifest(ctx, id)
+	isThere := err == nil && !s.Store.IsBroken(m) // an identity that nobody asked for may have been removed
 	if err != nil && !errors.Is(err, blob.ErrNotExist) {
 		return false, err
 	}

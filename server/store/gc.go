@@ -67,6 +67,7 @@ type Collected struct {
 	Sources  int64 // entries of source files of removed identities and builds
 	Profiles int64
 	Leftover int64 // parts of uploads, leases and marks that are of no use any more
+	Broken   int64 // objects that something lists, and whose bytes are lost
 	Freed    int64 // bytes of the objects, indexes and profiles
 
 	Kept   int64 // identities
@@ -89,18 +90,47 @@ type Collected struct {
 // removes it, before it is a day old itself. The mark stays for two more days, in which no such run is left.
 func (s *Store) Collect(ctx context.Context, o Collection) (Collected, error) {
 	s.init()
-	c := &collector{
-		s: s, o: o, started: s.Now(), seed: maphash.MakeSeed(), owners: map[string]*owner{}, builds: map[string]*build{},
-		sizes: map[uint64]int64{}, users: map[uint64]int32{},
-	}
+	c := s.newCollector(o)
 	for _, step := range []func(context.Context) error{
-		c.leftovers, c.profiles, c.readObjects, c.readManifests, c.readBuilds, c.readSources, c.readIndexes, c.retire, c.objects,
+		c.leftovers, c.profiles, c.readObjects, c.readManifests, c.readBuilds, c.readSources, c.readIndexes, c.findMissing, c.retire, c.objects,
 	} {
 		if err := step(ctx); err != nil {
 			return c.done, err
 		}
 	}
 	return c.done, c.damaged
+}
+
+func (s *Store) newCollector(o Collection) *collector {
+	return &collector{
+		s: s, o: o, started: s.Now(), seed: maphash.MakeSeed(), owners: map[string]*owner{}, builds: map[string]*build{},
+		sizes: map[uint64]int64{}, users: map[uint64]int32{},
+	}
+}
+
+// findMissing notes the objects that something lists and that are not there, and forgets marks of objects that nothing
+// lists any more.
+func (c *collector) findMissing(ctx context.Context) error {
+	if err := c.s.LoadBroken(ctx); err != nil {
+		return err
+	}
+	for _, name := range c.missing {
+		_, err := c.s.Blobs.Head(ctx, objectKey(name)) // it may have come after the objects were listed
+		switch {
+		case errors.Is(err, blob.ErrNotExist):
+			c.s.noteBroken(ctx, name, err)
+		case err != nil:
+			return err
+		}
+	}
+	for _, b := range c.s.Broken() {
+		if c.damaged != nil || c.users[c.hash(b.Object)] > 0 {
+			c.done.Broken++
+		} else if err := c.s.noteWhole(ctx, b.Object); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // atOnce is how many objects are read at a time.
@@ -121,6 +151,7 @@ type collector struct {
 	users   map[uint64]int32 // how many lists have an object
 	total   int64            // bytes of objects that have users, and of their indexes
 	damaged error            // the first list that cannot be read: no object is removed then
+	missing []string         // objects that something lists, and that were not there when they were listed
 	done    Collected
 }
 
@@ -153,6 +184,9 @@ func (c *collector) list(name string) uint64 {
 	h := c.hash(name)
 	if c.users[h]++; c.users[h] == 1 {
 		c.total += c.sizes[h]
+		if _, ok := c.sizes[h]; !ok && len(c.missing) < maxBroken && isObjectName(name) {
+			c.missing = append(c.missing, name)
+		}
 	}
 	return h
 }
@@ -314,7 +348,7 @@ func (c *collector) source(ctx context.Context, key string) (string, error) {
 		return "", err
 	}
 	var f SourceFile
-	if err := json.Unmarshal(b, &f); err != nil || !IsObject(f.Object) {
+	if err := decodeSealed(b, &f); err != nil || !IsObject(f.Object) {
 		return "", &damagedError{key, fmt.Errorf("no entry of a source file: %w", err)}
 	}
 	return f.Stored(), nil
@@ -624,12 +658,19 @@ func (c *collector) mark(ctx context.Context, name, text string) error {
 	return err
 }
 
-// turnKey is the object that says when the next turn is.
-const turnKey = "leases/gc"
+// A Turn is work that one of the servers of a store does for all.
+type Turn string
 
-// TakeTurn reports whether it is this server's turn to call Collect: of all servers of the store one has it, once
-// in so long a time.
-func (s *Store) TakeTurn(ctx context.Context, every time.Duration) (bool, error) {
+// The turns.
+const (
+	CollectTurn Turn = "gc"
+	CheckTurn   Turn = "check"
+)
+
+// TakeTurn reports whether it is this server's turn to call Collect or Check: of all servers of the store one has it,
+// once in so long a time.
+func (s *Store) TakeTurn(ctx context.Context, of Turn, every time.Duration) (bool, error) {
+	turnKey := "leases/" + string(of) // the object that says when the next turn is
 	s.init()
 	type turn struct {
 		Next time.Time `json:"next"`

@@ -669,7 +669,7 @@ func TestTurns(t *testing.T) {
 	for range cap(turns) {
 		s := m.server(t)
 		all.Go(func() {
-			ok, err := s.TakeTurn(t.Context(), day)
+			ok, err := s.TakeTurn(t.Context(), CollectTurn, day)
 			if err != nil {
 				t.Error(err)
 			}
@@ -688,7 +688,7 @@ func TestTurns(t *testing.T) {
 		t.Errorf("%d servers have the turn", n)
 	}
 	m.pass(day)
-	if ok, err := m.server(t).TakeTurn(t.Context(), day); !ok || err != nil {
+	if ok, err := m.server(t).TakeTurn(t.Context(), CollectTurn, day); !ok || err != nil {
 		t.Errorf("%v, %v", ok, err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -366,7 +365,7 @@ func manifestKey(id buildid.ID) string { return keyOf("id", id) + manifestName }
 
 func decodeManifest(b []byte) (*Manifest, error) {
 	m := new(Manifest)
-	if err := json.Unmarshal(b, m); err != nil {
+	if err := decodeSealed(b, m); err != nil {
 		return nil, err
 	}
 	if m.Version != manifestVersion {

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -23,6 +25,37 @@ type Object struct {
 	Stored int64 // bytes that it takes in the store
 	kept   *keptObject
 	owner  *objects
+	lost   func(error) error // makes the error of bytes that are damaged; nil for none
+}
+
+// ReadAt implements io.ReaderAt on the content.
+func (o *Object) ReadAt(p []byte, off int64) (int, error) {
+	n, err := o.Reader.ReadAt(p, off)
+	return n, o.failed(err)
+}
+
+// Stream returns a reader of the content from its start.
+func (o *Object) Stream() io.ReadSeeker { return &objectStream{o.Reader.Stream(), o} }
+
+type objectStream struct {
+	*seekable.Stream
+	o *Object
+}
+
+func (s *objectStream) Read(p []byte) (int, error) {
+	n, err := s.Stream.Read(p)
+	return n, s.o.failed(err)
+}
+
+// failed returns an error of a read. An object that was damaged or replaced is opened anew the next time.
+func (o *Object) failed(err error) error {
+	if errors.Is(err, blob.ErrChanged) || isLost(err) {
+		o.owner.forget(o.kept.key)
+		if o.lost != nil && isLost(err) {
+			return o.lost(err)
+		}
+	}
+	return err
 }
 
 // objects are those that are open, and some that were open not long ago.
@@ -39,15 +72,31 @@ type keptObject struct {
 	stored int64
 	users  int
 	used   uint64
+	gone   bool // it is closed with its last user
 }
 
 // maxObjects is how many are open at most, while nobody reads more.
 const maxObjects = 128
 
-// Object opens the content of a file by the name of its object: File.Stored, SourceFile.Stored.
+// Object opens the content of a file by the name of its object: File.Stored, SourceFile.Stored. Where the bytes are
+// lost, the error is a *BrokenError, also that of a later read.
 func (s *Store) Object(ctx context.Context, name string) (*Object, error) {
 	s.init()
-	return s.openCompressed(ctx, objectKey(name))
+	if err := s.stillBroken(ctx, name); err != nil {
+		return nil, err
+	}
+	o, err := s.openCompressed(ctx, objectKey(name))
+	if isLost(err) {
+		s.noteBroken(ctx, name, err)
+		return nil, &BrokenError{name, err}
+	}
+	if o != nil {
+		o.lost = func(err error) error {
+			s.noteBroken(context.WithoutCancel(ctx), name, err)
+			return &BrokenError{name, err}
+		}
+	}
+	return o, err
 }
 
 func (s *Store) openCompressed(ctx context.Context, key string) (*Object, error) {
@@ -59,7 +108,8 @@ func (s *Store) openCompressed(ctx context.Context, key string) (*Object, error)
 	if err != nil {
 		return nil, err
 	}
-	reader, err := seekable.NewReader(r, info.Size, key, s.cache)
+	// What was read of an object that was replaced must not answer for the new one.
+	reader, err := seekable.NewReader(r, info.Size, fmt.Sprintf("%s (%s)", key, info.Tag), s.cache)
 	if err != nil {
 		r.Close()
 		return nil, err
@@ -82,7 +132,21 @@ func (o *objects) use(k *keptObject) *Object {
 	k.users++
 	o.clock++
 	k.used = o.clock
-	return &Object{k.reader, k.stored, k, o}
+	return &Object{Reader: k.reader, Stored: k.stored, kept: k, owner: o}
+}
+
+// forget has an object opened anew the next time. It is closed with its last user.
+func (o *objects) forget(key string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	k := o.open[key]
+	if k == nil {
+		return
+	}
+	delete(o.open, key)
+	if k.gone = true; k.users == 0 {
+		k.blob.Close()
+	}
 }
 
 func (o *objects) put(k *keptObject) *Object {
@@ -116,7 +180,9 @@ func (o *objects) put(k *keptObject) *Object {
 func (o *Object) Close() error {
 	o.owner.mu.Lock()
 	defer o.owner.mu.Unlock()
-	o.kept.users--
+	if o.kept.users--; o.kept.gone && o.kept.users == 0 {
+		return o.kept.blob.Close()
+	}
 	return nil
 }
 
@@ -146,6 +212,16 @@ func (s *Store) OpenDerived(ctx context.Context, key string) (*Object, error) {
 	s.init()
 	return s.openCompressed(ctx, key)
 }
+
+// DropDerived removes what PutDerived stored, where it is damaged, so that it is made again.
+func (s *Store) DropDerived(ctx context.Context, key string) error {
+	s.init()
+	s.objects.forget(key)
+	return s.Blobs.Delete(ctx, key)
+}
+
+// IsDamaged reports whether an error of what was opened says that the store has other bytes than were stored.
+func IsDamaged(err error) bool { return errors.Is(err, seekable.ErrFormat) }
 
 // PutDerived stores what was made from files. That it is there already is no error: it is the
 // same.

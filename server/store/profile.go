@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"hallmark/internal/seekable"
 	"hallmark/server/blob"
 )
 
@@ -73,7 +71,7 @@ func (s *Store) readProfile(ctx context.Context, key string) (*Profile, string, 
 		return nil, "", err
 	}
 	p := new(Profile)
-	if err := json.Unmarshal(b, p); err != nil {
+	if err := decodeSealed(b, p); err != nil {
 		return nil, "", &damagedError{key, err}
 	}
 	if !IsObject(p.ID) || profileKey(p.ID) != key || p.Object != "" && !strings.HasPrefix(p.Object, profilePrefix) || p.Size < 0 || p.Stored < 0 {
@@ -115,7 +113,14 @@ func (s *Store) AddProfile(ctx context.Context, spool *Spool, p Profile) (*Profi
 		if err != nil && !errors.Is(err, blob.ErrNotExist) {
 			return nil, false, err
 		}
+		isBroken := false
 		if old != nil && old.Object != "" {
+			err := s.verifyAt(ctx, old.Object, p.ID)
+			if isBroken = isLost(err); err != nil && !isBroken {
+				return nil, false, err
+			}
+		}
+		if old != nil && old.Object != "" && !isBroken {
 			if p.Object != "" { // another upload of the same bytes was faster
 				if err := s.Blobs.Delete(ctx, p.Object); err != nil {
 					return nil, false, err
@@ -153,7 +158,7 @@ func isRace(err error) bool {
 
 // writeProfile writes a record in place of the one with a tag, "" for none.
 func (s *Store) writeProfile(ctx context.Context, key, tag string, p *Profile) error {
-	b, err := json.Marshal(p)
+	b, err := encodeSealed(p)
 	if err != nil {
 		return err
 	}
@@ -169,20 +174,13 @@ func (s *Store) writeProfile(ctx context.Context, key, tag string, p *Profile) e
 
 // putSized is putCompressed for a key that nobody else has. It returns how many bytes are stored.
 func (s *Store) putSized(ctx context.Context, key string, r io.Reader) (int64, error) {
-	out, err := s.scratch()
-	if err != nil {
-		return 0, err
-	}
-	defer out.Close()
-	if _, err := seekable.Compress(out, &untilDone{ctx, r}); err != nil {
-		return 0, full(err)
-	}
-	size, err := out.Seek(0, io.SeekCurrent)
-	if err != nil {
-		return 0, err
-	}
-	_, err = s.Blobs.PutIfAbsent(ctx, key, io.NewSectionReader(out, 0, size), size)
-	return size, err
+	var stored int64
+	err := s.compressed(ctx, r, func(r io.Reader, size int64) error {
+		stored = size
+		_, err := s.Blobs.PutIfAbsent(ctx, key, r, size)
+		return err
+	})
+	return stored, err
 }
 
 // RemoveProfile removes a profile, and reports whether it did: one that came again since its record was read stays.

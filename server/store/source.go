@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -71,7 +70,7 @@ func (s *Store) addSource(ctx context.Context, key, name string, spool *Spool, o
 	if o.Time.IsZero() {
 		o.Time = s.Now().UTC()
 	}
-	b, err := json.Marshal(SourceFile{cleanSource(name), spool.Object, object.key(spool), spool.Size, o})
+	b, err := encodeSealed(SourceFile{cleanSource(name), spool.Object, object.key(spool), spool.Size, o})
 	if err != nil {
 		return err
 	}
@@ -100,7 +99,7 @@ func (s *Store) readSource(ctx context.Context, key string) (f SourceFile, tag s
 	if err != nil {
 		return f, "", err
 	}
-	if err := json.Unmarshal(b, &f); err != nil || !IsObject(f.Object) {
+	if err := decodeSealed(b, &f); err != nil || !IsObject(f.Object) {
 		return f, "", fmt.Errorf("%s: it is damaged: %v", key, err)
 	}
 	return f, info.Tag, nil

@@ -10,6 +10,7 @@
 //	build/SHA256/SHA256              the same for a build of a source package
 //	leases/…                         who makes something now, until when
 //	staging/…                        uploads that are not whole
+//	broken/ab/SHA256                 the bytes of this object are lost, until somebody brings them again
 //	profiles/id/ab/SHA256            what is known of a profile, changed by compare-and-swap
 //	profiles/DAY/SHA256-LIFE         the bytes of a profile as they came, in seekable zstd
 //
@@ -27,7 +28,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -60,14 +60,19 @@ type Store struct {
 	// OnChange is called after a manifest was read anew or written, with one without files where it
 	// is gone; nil for no call.
 	OnChange func(*Manifest)
+	// OnBroken is called with each object that is found broken, once; nil for no call.
+	OnBroken func(Broken)
+	// ReadOnly writes no marks of broken objects.
+	ReadOnly bool
 
 	once    sync.Once
 	cache   *seekable.Cache
 	objects objects
 
-	mu    sync.Mutex
-	known map[buildid.ID]knownManifest
-	seen  uint64 // manifests that came into known
+	mu     sync.Mutex
+	broken map[string]Broken
+	known  map[buildid.ID]knownManifest
+	seen   uint64 // manifests that came into known
 }
 
 // A knownManifest is one that was read not long ago, nil where there was none.
@@ -100,7 +105,7 @@ func (s *Store) init() {
 			s.Now = time.Now
 		}
 		s.cache = seekable.NewCache(s.CacheSize)
-		s.known = map[buildid.ID]knownManifest{}
+		s.known, s.broken = map[buildid.ID]knownManifest{}, map[string]Broken{}
 	})
 }
 
@@ -226,25 +231,34 @@ func IsObject(s string) bool {
 	return len(s) == 2*sha256.Size && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// putObject stores the bytes of a spool, unless the store has them in an object that may be listed.
+// putObject stores the bytes of a spool, unless the store has them in an object that may be listed. That object is read:
+// where it is damaged, these bytes take its place.
 func (s *Store) putObject(ctx context.Context, spool *Spool) (placed, error) {
 	p := placed{name: spool.Object, since: s.Now(), now: s.Now}
 	_, err := s.Blobs.Head(ctx, deadKey(p.name))
 	switch {
 	case err == nil: // it is about to be removed, or was so not long ago
 		p.name += "-" + newLife()
+		return p, s.putCompressed(ctx, objectKey(p.name), io.NewSectionReader(spool.File, 0, spool.Size))
 	case !errors.Is(err, blob.ErrNotExist):
 		return p, err
-	default:
-		if _, err := s.Blobs.Head(ctx, objectKey(p.name)); err == nil || !errors.Is(err, blob.ErrNotExist) {
-			return p, err
-		}
 	}
-	return p, s.putCompressed(ctx, objectKey(p.name), io.NewSectionReader(spool.File, 0, spool.Size))
+	return p, s.mend(ctx, p.name, spool)
 }
 
 // putCompressed stores what r has under a key. That it is there already is no error.
 func (s *Store) putCompressed(ctx context.Context, key string, r io.Reader) error {
+	return s.compressed(ctx, r, func(r io.Reader, size int64) error {
+		_, err := s.Blobs.PutIfAbsent(ctx, key, r, size)
+		if errors.Is(err, blob.ErrExist) {
+			return nil
+		}
+		return err
+	})
+}
+
+// compressed calls put with what r has, in the form in which objects have it.
+func (s *Store) compressed(ctx context.Context, r io.Reader, put func(r io.Reader, size int64) error) error {
 	out, err := s.scratch()
 	if err != nil {
 		return err
@@ -257,11 +271,7 @@ func (s *Store) putCompressed(ctx context.Context, key string, r io.Reader) erro
 	if err != nil {
 		return err
 	}
-	_, err = s.Blobs.PutIfAbsent(ctx, key, io.NewSectionReader(out, 0, size), size)
-	if errors.Is(err, blob.ErrExist) {
-		return nil
-	}
-	return err
+	return put(io.NewSectionReader(out, 0, size), size)
 }
 
 // swaps is how often a manifest is tried to be changed.
@@ -304,7 +314,7 @@ func (s *Store) change(ctx context.Context, id buildid.ID, apply func(*Manifest)
 		if m.Life == "" && len(m.Files) > 0 {
 			m.Life = newLife()
 		}
-		b, err := json.Marshal(m)
+		b, err := encodeSealed(m)
 		if err != nil {
 			return nil, err
 		}

@@ -67,6 +67,8 @@ type Indexes struct {
 	Lease time.Duration
 	// Made is called with "made", "refused" or "failed" for each index; nil for no call.
 	Made func(result string)
+	// OnDamage is called for each index that is found damaged; nil for no call.
+	OnDamage func()
 
 	once  sync.Once
 	slots chan struct{}
@@ -84,6 +86,8 @@ type Index struct {
 	index *symbol.Index
 	part  *partial // that index is in; nil for one that is whole
 	owner *Indexes
+	name  string
+	drop  func(damage error) // removes what is damaged
 	users int
 	used  uint64
 	gone  bool // it is closed with its last user
@@ -134,6 +138,9 @@ func (x *Index) Cursor() *Cursor { return &Cursor{x: x, here: x.index.Cursor()} 
 func (c *Cursor) Frames(v addr.Virt) (frames []symbol.Frame, source symbol.Source, err error) {
 	if c.x.isWhole() {
 		frames, source = c.here.Frames(v)
+		if len(frames) == 0 && c.x.index.Damage() != nil {
+			return nil, source, c.x.damaged(c.x.index.Damage())
+		}
 		return frames, source, nil
 	}
 	interrupted := false
@@ -149,11 +156,36 @@ func (c *Cursor) Frames(v addr.Virt) (frames []symbol.Frame, source symbol.Sourc
 			c.touch(frames[i].File)
 		}
 	})
+	if damage := c.x.index.Damage(); damage != nil || store.IsDamaged(err) {
+		return nil, symbol.SourceUnknown, c.x.damaged(cmp.Or(damage, err))
+	}
 	if err != nil {
 		c.here = c.x.index.Cursor() // it was interrupted between two places
 		return nil, symbol.SourceUnknown, err
 	}
 	return frames, source, nil
+}
+
+// damaged has the index opened anew, from what is whole, and returns ErrDamaged.
+func (x *Index) damaged(damage error) error {
+	x.owner.mu.Lock()
+	isFirst := x.owner.open[x.name] == x
+	if isFirst {
+		x.owner.forget(x.name, x)
+	}
+	x.owner.mu.Unlock()
+	if isFirst {
+		x.owner.noteDamage(x.name, damage)
+		x.drop(damage)
+	}
+	return fmt.Errorf("%w: %w", ErrDamaged, damage)
+}
+
+func (x *Indexes) noteDamage(name string, damage error) {
+	x.Log.Warn("an index is damaged, and made anew", "index", name, "error", damage)
+	if x.OnDamage != nil {
+		x.OnDamage()
+	}
 }
 
 // touch looks at a string wherever it may be in another chunk.
@@ -189,7 +221,16 @@ const (
 )
 
 // IndexVersion is in the keys of indexes: that of the format. A later one has a higher number.
-const IndexVersion = "v4"
+const IndexVersion = symbol.IndexVersion
+
+// Suffixes of local copies: of this version of the format, and of any.
+const (
+	anySuffix = ".index"
+	suffix    = "." + IndexVersion + anySuffix
+)
+
+// ErrDamaged says that an index that was open is damaged. It is closed, and made or brought anew the next time.
+var ErrDamaged = errors.New("the index was damaged, and is made anew")
 
 func (x *Indexes) init() {
 	x.once.Do(func() {
@@ -288,13 +329,19 @@ func (x *Indexes) Here(id buildid.ID, index string) (*symbol.Index, func(), bool
 	name := localName(index)
 	if i := x.opened(name); i != nil {
 		if i.isWhole() {
-			return i.index, func() { i.Close() }, true
+			return i.index, func() {
+				if damage := i.index.Damage(); damage != nil {
+					_ = i.damaged(damage) // the caller has seen it
+				}
+				i.Close()
+			}, true
 		}
 		i.Close()
 		return nil, nil, false
 	}
-	files := &cachedir.Dir{Path: x.Dir, Suffix: ".index"}
-	f, err := files.Open(files.Name(id, name))
+	files := x.files()
+	local := files.Name(id, name)
+	f, err := files.Open(local)
 	if err != nil {
 		return nil, nil, false
 	}
@@ -303,8 +350,16 @@ func (x *Indexes) Here(id buildid.ID, index string) (*symbol.Index, func(), bool
 	if err != nil {
 		return nil, nil, false
 	}
-	return i, func() { i.Close() }, true
+	return i, func() {
+		if damage := i.Damage(); damage != nil {
+			x.noteDamage(name, damage)
+			files.Discard(local, damage)
+		}
+		i.Close()
+	}, true
 }
+
+func (x *Indexes) files() *cachedir.Dir { return &cachedir.Dir{Path: x.Dir, Suffix: suffix} }
 
 // opened returns an index that is open and can be asked.
 func (x *Indexes) opened(name string) *Index {
@@ -323,42 +378,104 @@ func (x *Indexes) opened(name string) *Index {
 	return i
 }
 
-// prepare opens an index: the local copy, that of the store, or a new one.
+// prepare opens an index: the local copy, that of the store, or a new one. One that is damaged is dropped, and the next
+// one of these takes its place.
 func (x *Indexes) prepare(ctx context.Context, m *store.Manifest, dwz, name string) error {
-	files := &cachedir.Dir{Path: x.Dir, Suffix: ".index"}
+	files := x.files()
 	local := files.Name(m.ID, name)
-	f, err := files.Open(local)
-	if err != nil {
-		o, err := x.stored(ctx, m, dwz, name)
-		if err != nil {
-			return err
+	index := x.openLocal(files, local, name)
+	for try := 0; index == nil; try++ {
+		key := store.IndexKey(m.ID, IndexVersion, name)
+		o, err := x.stored(ctx, m, dwz, key)
+		if err == nil {
+			if o.Stored > x.Whole {
+				err = x.openPartial(m, name, key, o, func() (*os.File, error) {
+					whole, err := x.bringChecked(o, files, local)
+					if err != nil {
+						return nil, err
+					}
+					whole.Close()
+					return files.Open(local)
+				})
+			} else {
+				index, err = x.bringChecked(o, files, local)
+				o.Close()
+			}
 		}
-		if o.Stored > x.Whole {
-			return x.openPartial(m, name, o, func() (*os.File, error) { return x.bring(o, files, local) })
+		if try == 0 && isDamage(err) && !x.ReadOnly {
+			x.noteDamage(key, err)
+			err = x.Store.DropDerived(ctx, key)
+			index = nil
+			if err == nil {
+				continue
+			}
 		}
-		defer o.Close()
-		if f, err = x.bring(o, files, local); err != nil {
+		if isDamage(err) {
+			return &MissError{Damaged, err.Error()}
+		}
+		if err != nil || index == nil {
 			return err
 		}
 	}
-	defer f.Close()
-	cachedir.Used(f)
-	index, err := symbol.MapIndex(f)
-	if err != nil {
-		files.Remove(local) // it is brought again
-		return err
-	}
-	x.keep(name, m, &Index{index: index})
+	x.keep(name, m, &Index{index: index, drop: func(damage error) { files.Discard(local, damage) }})
 	return nil
 }
 
+// isDamage reports whether an index of the store is not what was stored, or not what was made.
+func isDamage(err error) bool {
+	var format *symbol.FormatError
+	return store.IsDamaged(err) || errors.As(err, &format)
+}
+
+// openLocal opens the local copy of an index, nil if there is none that can be used.
+func (x *Indexes) openLocal(files *cachedir.Dir, local, name string) *symbol.Index {
+	f, err := files.Open(local)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	index, err := symbol.MapIndex(f)
+	if err != nil {
+		x.noteDamage(name, err)
+		files.Discard(local, err)
+		return nil
+	}
+	cachedir.Used(f)
+	return index
+}
+
+// bringChecked brings an index of the store to the local disk, and reads all of it once: what the store has damaged is
+// not to be brought again and again.
+func (x *Indexes) bringChecked(o *store.Object, files *cachedir.Dir, local string) (*symbol.Index, error) {
+	f, err := x.bring(o, files, local)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	index, err := symbol.MapIndex(f)
+	if err != nil {
+		files.Remove(local)
+		return nil, err
+	}
+	if err := index.Check(); err != nil {
+		index.Close()
+		files.Remove(local)
+		return nil, err
+	}
+	return index, nil
+}
+
 // openPartial opens an index that is brought in parts.
-func (x *Indexes) openPartial(m *store.Manifest, name string, o *store.Object, bring func() (*os.File, error)) error {
+func (x *Indexes) openPartial(m *store.Manifest, name, key string, o *store.Object, bring func() (*os.File, error)) error {
 	part, err := newPartial(o, o.Size(), name, bring)
 	if err != nil {
 		return err
 	}
-	i := &Index{part: part}
+	i := &Index{part: part, drop: func(error) {
+		if err := x.Store.DropDerived(context.Background(), key); err != nil {
+			x.Log.Warn("a damaged index stays in the store", "key", key, "error", err)
+		}
+	}}
 	var damage error
 	err = part.look(func() { i.index, damage = symbol.NewIndex(part.content(), name) })
 	if err = cmp.Or(err, damage); err != nil {
@@ -374,7 +491,7 @@ func (x *Indexes) keep(name string, m *store.Manifest, i *Index) {
 	if exe := m.Executable(); exe != nil {
 		i.Code = exe.Code
 	}
-	i.owner = x
+	i.owner, i.name = x, name
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.clock++
@@ -417,8 +534,7 @@ func (x *Indexes) forget(name string, i *Index) {
 }
 
 // stored opens an index of the store, where it is made if need be.
-func (x *Indexes) stored(ctx context.Context, m *store.Manifest, dwz, name string) (*store.Object, error) {
-	key := store.IndexKey(m.ID, IndexVersion, name)
+func (x *Indexes) stored(ctx context.Context, m *store.Manifest, dwz, key string) (*store.Object, error) {
 	o, err := x.Store.OpenDerived(ctx, key)
 	if !errors.Is(err, blob.ErrNotExist) {
 		return o, err
@@ -438,7 +554,8 @@ func (x *Indexes) bring(o *store.Object, files *cachedir.Dir, local string) (*os
 	if err != nil {
 		return nil, err
 	}
-	_ = files.Prune(local, files.Limit(x.MaxSize)) // what stays is pruned the next time
+	any := cachedir.Dir{Path: files.Path, Suffix: anySuffix}
+	_ = any.Prune(local, files.Limit(x.MaxSize)) // what stays is pruned the next time
 	return files.Open(local)
 }
 

@@ -211,11 +211,11 @@ func TestManyPartial(t *testing.T) {
 	indexes := open(1)
 	asked := get(t, indexes, m)
 	for i := range 2 * maxPartial {
-		o, err := indexes.stored(t.Context(), m, "", localName(m.IndexName().With(store.DwzFile{})))
+		o, err := indexes.stored(t.Context(), m, "", store.IndexKey(m.ID, IndexVersion, localName(m.IndexName().With(store.DwzFile{}))))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := indexes.openPartial(m, fmt.Sprint(i), o, nil); err != nil {
+		if err := indexes.openPartial(m, fmt.Sprint(i), "key", o, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -253,7 +253,7 @@ func TestPartialDamaged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := indexes.openPartial(m, "damaged", o, nil); !errors.Is(err, symbol.ErrNotIndex) {
+	if err := indexes.openPartial(m, "damaged", "key", o, nil); !errors.Is(err, symbol.ErrNotIndex) {
 		t.Errorf("error %v", err)
 	}
 	if len(indexes.open) != 0 || c.requests.Load() == 0 {

@@ -142,8 +142,28 @@ func swap(t *testing.T, s blob.Store) {
 	if err != nil || string(b) != "two" || info.Tag != two.Tag {
 		t.Errorf("%q %+v, %v", b, info, err)
 	}
+	replaceLarge(t, s)
 	if _, _, err := blob.Read(ctx, s, "k", 2); err == nil {
 		t.Error("3 bytes were read where 2 are allowed")
+	}
+}
+
+// replaceLarge replaces an object of more bytes than PutIfMatch takes.
+func replaceLarge(t *testing.T, s blob.Store) {
+	large := func(c string) string { return strings.Repeat(c, blob.MaxSwap+1000) }
+	one := put(t, s, "large", large("1"))
+	two, err := blob.Replace(t.Context(), s, "large", one.Tag, strings.NewReader(large("2")), int64(blob.MaxSwap)+1000)
+	if err != nil || two.Tag == one.Tag {
+		t.Fatalf("%+v, %v", two, err)
+	}
+	if _, err := blob.Replace(t.Context(), s, "large", one.Tag, strings.NewReader("lost"), 4); !errors.Is(err, blob.ErrChanged) {
+		t.Errorf("with the tag of what was before: %v", err)
+	}
+	if got, err := get(t, s, "large", 0, -1); err != nil || got != large("2") {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if _, err := blob.Replace(t.Context(), s, "none", one.Tag, strings.NewReader("x"), 1); !errors.Is(err, blob.ErrChanged) {
+		t.Errorf("an object that is not there: %v", err)
 	}
 }
 

@@ -300,14 +300,23 @@ func (s *Store) PutIfMatch(ctx context.Context, key, tag string, data []byte) (b
 	if len(data) > blob.MaxSwap {
 		return blob.Info{}, fmt.Errorf("%s: %d bytes are more than %d", key, len(data), blob.MaxSwap)
 	}
-	opt := minio.PutObjectOptions{ContentType: "application/json"}
+	return s.replace(ctx, key, tag, bytes.NewReader(data), int64(len(data)), "application/json")
+}
+
+// ReplaceIfMatch implements [blob.Replacer].
+func (s *Store) ReplaceIfMatch(ctx context.Context, key, tag string, r io.Reader, size int64) (blob.Info, error) {
+	return s.replace(ctx, key, tag, r, size, "application/octet-stream")
+}
+
+func (s *Store) replace(ctx context.Context, key, tag string, r io.Reader, size int64, kind string) (blob.Info, error) {
+	opt := minio.PutObjectOptions{ContentType: kind}
 	opt.SetMatchETag(tag)
 	h := fnv.New32a()
 	h.Write([]byte(key))
 	lock := &s.swaps[h.Sum32()%uint32(len(s.swaps))]
 	lock.Lock()
 	defer lock.Unlock()
-	return s.put(ctx, key, bytes.NewReader(data), int64(len(data)), opt, blob.ErrChanged)
+	return s.put(ctx, key, r, size, opt, blob.ErrChanged)
 }
 
 func (s *Store) put(ctx context.Context, key string, r io.Reader, size int64, opt minio.PutObjectOptions, conflict error) (blob.Info, error) {

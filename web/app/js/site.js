@@ -227,6 +227,8 @@ const views = {
     /** @type {[string, string | number][]} */
     const facts = [
       ["Started", when(a.started) + " (UTC)"], ["Store", a.store_answers ? "answers" : "does not answer"],
+      ...(a.broken ? /** @type {[string, string][]} */ ([["Lost files", count(a.broken) + ", until somebody pushes them again: " +
+        (a.broken_files || []).map((/** @type {{sha256: string}} */ f) => f.sha256).join(" ")]]) : []),
       ["Identities", count(a.identities) + (a.complete ? "" : ", and the server still reads its store")],
       ["Profiles", count(a.profiles) + ", " + bytes(a.profile_bytes) + " in the store, " + count(a.open_profiles) + " open"],
       ["Scanned", a.scanned_identities ? count(a.scanned_identities) + " identities, " + count(a.scanned_packages) + " packages" : "nothing (--scan)"],

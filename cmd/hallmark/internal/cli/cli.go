@@ -18,8 +18,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"hallmark/cmd/hallmark/internal/addr2line"
+	"hallmark/cmd/hallmark/internal/symbolsource"
 	"hallmark/cmd/hallmark/internal/terminal"
 	"hallmark/cmd/hallmark/internal/verb"
+	"hallmark/internal/cachedir"
 	"hallmark/internal/plaintext"
 )
 
@@ -75,6 +77,9 @@ func Main(args []string) int {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGXFSZ)
 	verb.ListenToQuit()
 	e := verb.NewEnv()
+	cachedir.OnDamage(func(path string, damage error) {
+		fmt.Fprintf(e.Stderr, "hallmark: %s\n", symbolsource.DamageText(path, damage))
+	})
 	var status int
 	if p, ok := addr2line.ProgramOf(args[0]); ok {
 		status = runAddr2line(context.Background(), e, p, args[0], args[1:])

@@ -137,6 +137,7 @@ type serveOptions struct {
 	profiles    profileFlags
 	viewMemory  int64 // MiB
 	gcEvery     verb.TimeSpan
+	checkEvery  verb.TimeSpan
 	requests    int64 // a second
 	uploadMiB   int64 // a day
 
@@ -192,10 +193,12 @@ func serveCommand(e *verb.Env, opt *serveOptions) *cobra.Command {
 	f.Int64Var(&opt.viewMemory, "view-memory", 1024, "let the profiles that are shown take so many `MiB`")
 	opt.gcEvery = verb.TimeSpan(24 * time.Hour)
 	f.Var(&opt.gcEvery, "gc-every", "remove so often what need not be kept, as 'serve gc' does, 0 for never")
+	opt.checkEvery = verb.TimeSpan(7 * 24 * time.Hour)
+	f.Var(&opt.checkEvery, "check-every", "read the store so often, in idle time, and look for lost files, as 'serve check' does, 0 for never")
 	f.StringVar(&opt.logFormat, "log", "text", "write the log as `FORMAT`: text or json")
 	f.BoolVar(&opt.quiet, "quiet", false, "log failures alone, not each request")
 	verb.CompleteValues(cmd, "log", "text", "json")
-	cmd.AddCommand(newServeTokenCommand(e), newServeGCCommand(e), newServePinCommand(true), newServePinCommand(false))
+	cmd.AddCommand(newServeTokenCommand(e), newServeGCCommand(e), newServeCheckCommand(e), newServePinCommand(true), newServePinCommand(false))
 	return cmd
 }
 
@@ -221,6 +224,8 @@ func (o *serveOptions) check() error {
 		return verb.Usagef("serve: --forward-headers are for --forward")
 	case o.forwardQueue <= 0 || o.forwardQueue > 1<<20:
 		return verb.Usagef("serve: --forward-queue is a number of MiB above 0")
+	case o.checkEvery != 0 && time.Duration(o.checkEvery) < time.Minute:
+		return verb.Usagef("serve: --check-every is 0, or a minute or more")
 	case o.gcEvery != 0 && time.Duration(o.gcEvery) < time.Minute:
 		return verb.Usagef("serve: --gc-every is 0, or a minute or more")
 	case o.readOnly && o.keep != keepFlags{}:
@@ -251,7 +256,8 @@ func runServe(ctx context.Context, e *verb.Env, opt *serveOptions) error {
 	if opt.logFormat == "json" {
 		log = slog.NewJSONHandler(e.Stderr, &slog.HandlerOptions{Level: level})
 	}
-	c := server.Config{Tokens: opt.tokens, Open: opt.insecure || opt.clientCA != "", ReadOnly: opt.readOnly, Log: slog.New(log), CollectEvery: time.Duration(opt.gcEvery), Retention: opt.keep.retention()}
+	c := server.Config{Tokens: opt.tokens, Open: opt.insecure || opt.clientCA != "", ReadOnly: opt.readOnly, Log: slog.New(log), CollectEvery: time.Duration(opt.gcEvery), CheckEvery: time.Duration(opt.checkEvery), Retention: opt.keep.retention()}
+	cachedir.OnDamage(nil) // the indexes of a server log it
 	c.Retention.Profiles, c.OpenedMemory = opt.profiles.retention(), opt.viewMemory<<20
 	c.Limits = server.Limits{Requests: opt.requests, UploadBytes: opt.uploadMiB << 20}
 	if opt.readOnly { // it would make an empty one

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"strings"
 	"sync"
 
 	pprof "github.com/google/pprof/profile"
@@ -20,6 +21,7 @@ import (
 	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/debuginfo"
 	"hallmark/debuginfo/debuginfod"
+	"hallmark/internal/cachedir"
 	"hallmark/internal/plaintext"
 	"hallmark/profile"
 	"hallmark/profile/local"
@@ -94,6 +96,15 @@ func DifferentText(paths [2]string) string {
 	return reason.DifferentContent.String() + ": " + plaintext.Name(paths[0]) + ", " + plaintext.Name(paths[1])
 }
 
+// DamageText says that a kept file is damaged, and no longer used.
+func DamageText(path string, damage error) string {
+	text := terminal.Message(damage)
+	if !strings.Contains(text, path) {
+		text = path + ": " + text
+	}
+	return plaintext.Line("a kept file is damaged, and made anew when it is needed: " + text)
+}
+
 // DifferentFiles returns two files that were met with one build ID and different contents,
 // nil if none were.
 func (s *Source) DifferentFiles() []string {
@@ -129,6 +140,7 @@ func (o *Options) Open(ctx context.Context, e *verb.Env) (*Source, error) {
 	finder := &s.Library.Finder
 	finder.Extra, finder.Package = o.Extra, o.splitUnits
 	finder.Differ = s.noteDifferent
+	cachedir.OnDamage(func(path string, damage error) { s.Report(DamageText(path, damage)) })
 	if !o.NoDebuginfod {
 		client, err := debuginfod.FromEnvironment()
 		if err != nil {

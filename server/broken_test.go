@@ -1,0 +1,179 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hallmark/debuginfo/debuginfod"
+	"hallmark/server/api"
+	"hallmark/server/blob"
+	"hallmark/server/store"
+)
+
+// losses are the ways in which a file of the store is lost.
+var losses = map[string]func(name string) error{
+	"removed":  os.Remove,
+	"empty":    func(name string) error { return os.Truncate(name, 0) },
+	"cut off":  func(name string) error { return os.Truncate(name, 700) },
+	"a bit":    changed(func(b []byte) { b[len(b)/3] ^= 4 }),
+	"zeroed":   changed(func(b []byte) { clear(b[512:1024]) }),
+	"its end":  changed(func(b []byte) { clear(b[len(b)-8:]) }),
+	"its head": changed(func(b []byte) { b[0]++ }),
+}
+
+func changed(change func(b []byte)) func(name string) error {
+	return func(name string) error {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		change(b)
+		return os.WriteFile(name, b, 0o600)
+	}
+}
+
+// objectPath is where a store in a directory has a file.
+func objectPath(s *Server, b []byte) string {
+	return filepath.Join(s.Store.Blobs.String(), "cas", hashHex(b)[:2], hashHex(b))
+}
+
+// fetched asks for a file. An answer that is cut off is none.
+func fetched(t *testing.T, url string) (status int, body []byte) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		return 0, nil
+	}
+	defer resp.Body.Close()
+	if body, err = io.ReadAll(resp.Body); err != nil {
+		return 0, nil
+	}
+	return resp.StatusCode, body
+}
+
+// planned returns what a server answers to a client that has a file.
+func planned(t *testing.T, base string, p built, b []byte) string {
+	t.Helper()
+	plan, err := json.Marshal(api.Plan{Files: []api.PlanFile{{ID: p.id, SHA256: hashHex(b), Size: int64(len(b))}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read[api.Planned](t, ask(t, "POST", base+"/v1/plan", bytes.NewReader(plan)).want(t, 200)).Files[0].Action
+}
+
+// again starts another server over the store of one, which knows nothing of it.
+func again(t *testing.T, s *Server, change func(*Config)) (*Server, string) {
+	t.Helper()
+	return start(t, func(c *Config) {
+		blobs, err := blob.OpenDir(s.Store.Blobs.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { blobs.Close() })
+		c.Store.Blobs = blobs
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+// TestLostFile loses a file of the store in every way. No answer is a wrong one; clients are asked for it, and one that
+// sends it mends it, at all servers.
+func TestLostFile(t *testing.T) {
+	p := program(t)
+	for what, lose := range losses {
+		t.Run(what, func(t *testing.T) {
+			first, base := start(t, nil)
+			upload(t, base, p.stripped, "").want(t, 201)
+			if err := lose(objectPath(first, p.stripped)); err != nil {
+				t.Fatal(err)
+			}
+			s, base := again(t, first, nil)
+			url := base + "/buildid/" + p.id.String() + "/executable"
+			if status, body := fetched(t, url); status == 200 {
+				t.Fatalf("%d bytes of the %d", len(body), len(p.stripped))
+			}
+			ask(t, "GET", url, nil).want(t, 404)
+			if got := planned(t, base, p, p.stripped); got != api.Upload {
+				t.Errorf("a client that has it is to %s", got)
+			}
+			health := read[api.Health](t, ask(t, "GET", base+"/v1/health", nil).want(t, 200))
+			if health.Broken != 1 || len(health.BrokenFiles) != 1 || health.BrokenFiles[0].SHA256 != hashHex(p.stripped) || health.BrokenFiles[0].Missing != (what == "removed") {
+				t.Errorf("health: %+v", health)
+			}
+			if m := string(ask(t, "GET", base+"/metrics", nil).body); !strings.Contains(m, "\nhallmark_broken_objects 1\n") || !strings.Contains(m, "hallmark_broken_total{kind=") {
+				t.Error("the metrics do not say so")
+			}
+			other, otherBase := again(t, first, nil)
+			if len(other.Store.Broken()) != 1 || planned(t, otherBase, p, p.stripped) != api.Upload {
+				t.Error("another server does not know it")
+			}
+			upload(t, otherBase, p.stripped, "").want(t, 200)
+			if err := s.Load(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, base := range []string{base, otherBase} {
+				got := ask(t, "GET", base+"/buildid/"+p.id.String()+"/executable", nil).want(t, 200)
+				if !bytes.Equal(got.body, p.stripped) || planned(t, base, p, p.stripped) != api.Skip {
+					t.Errorf("%d bytes", len(got.body))
+				}
+			}
+			if len(s.Store.Broken())+len(other.Store.Broken()) != 0 {
+				t.Errorf("%v and %v are broken", s.Store.Broken(), other.Store.Broken())
+			}
+		})
+	}
+}
+
+// TestLostFileComesFromUpstream has another server bring what the store has lost.
+func TestLostFileComesFromUpstream(t *testing.T) {
+	p := program(t)
+	_, first := start(t, nil)
+	upload(t, first, p.debug, "").want(t, 201)
+	for what, lose := range losses {
+		here, base := start(t, nil)
+		upload(t, base, p.debug, "").want(t, 201)
+		if err := lose(objectPath(here, p.debug)); err != nil {
+			t.Fatal(err)
+		}
+		_, base = again(t, here, func(c *Config) {
+			c.Upstream = &debuginfod.Client{URLs: []string{first}, Dir: filepath.Join(t.TempDir(), "cache")}
+		})
+		url := base + "/buildid/" + p.id.String() + "/debuginfo"
+		fetched(t, url) // it may end in the middle: that it is damaged shows there
+		if got := ask(t, "GET", url, nil).want(t, 200); !bytes.Equal(got.body, p.debug) {
+			t.Errorf("%s: %d bytes", what, len(got.body))
+		}
+	}
+}
+
+// TestCheckFindsLostFiles has a server check its store: nobody asked for what is lost.
+func TestCheckFindsLostFiles(t *testing.T) {
+	p := program(t)
+	s, base := start(t, func(c *Config) { c.CheckEvery, c.Log = time.Hour, slog.New(slog.DiscardHandler) })
+	upload(t, base, p.stripped, "").want(t, 201)
+	upload(t, base, p.debug, "").want(t, 201)
+	if err := losses["a bit"](objectPath(s, p.debug)); err != nil {
+		t.Fatal(err)
+	}
+	s.check(t.Context())
+	if broken := s.Store.Broken(); len(broken) != 1 || broken[0].Object != hashHex(p.debug) || planned(t, base, p, p.debug) != api.Upload {
+		t.Errorf("broken: %+v", broken)
+	}
+	if ok, err := s.Store.TakeTurn(context.Background(), store.CheckTurn, time.Hour); ok || err != nil {
+		t.Errorf("another server checks it again: %v", err)
+	}
+	upload(t, base, p.debug, "").want(t, 200)
+	if got := ask(t, "GET", base+"/buildid/"+p.id.String()+"/debuginfo", nil).want(t, 200); !bytes.Equal(got.body, p.debug) {
+		t.Errorf("%d bytes", len(got.body))
+	}
+}
