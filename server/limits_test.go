@@ -120,7 +120,7 @@ func TestClients(t *testing.T) {
 		"192.0.2.1:1": "address 192.0.2.1", "[::ffff:192.0.2.1]:9": "address 192.0.2.1",
 		"[2001:db8::1]:1": "address 2001:db8::/64", "[2001:db8::2%eth0]:1": "address 2001:db8::/64", "@": "address",
 	} {
-		if got := clientOf(&http.Request{RemoteAddr: address}, caller{}); got != want {
+		if got := new(Server).clientOf(&http.Request{RemoteAddr: address}, caller{}); got != want {
 			t.Errorf("%s: %q, want %q", address, got, want)
 		}
 	}

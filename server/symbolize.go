@@ -38,21 +38,19 @@ const (
 )
 
 // symbolize answers with functions and lines, in columns or as JSON.
-func (s *Server) symbolize(w http.ResponseWriter, r *http.Request, _ caller) error {
+func (s *Server) symbolize(w *exchange, r *http.Request, _ caller) error {
 	if s.Symbols == nil {
 		return fail(http.StatusNotFound, "this server does not symbolize")
 	}
-	body, given, err := s.readMessage(r, &arriving{http.MaxBytesReader(w, r.Body, maxQuestion), w})
+	body, given, err := s.readMessage(r, w.client, http.MaxBytesReader(w, r.Body, maxQuestion))
 	if err != nil {
 		return err
 	}
 	defer given()
-	held, done, err := s.takeHeavy(r.Context())
-	if err != nil {
+	if w.slot, err = s.takeHeavy(r.Context(), w.client); err != nil {
 		return err
 	}
-	defer done()
-	r = r.WithContext(held)
+	defer w.slot.release()
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if kind == "application/x-protobuf" {
 		q, err := columns.ParseQuestion(body, api.MaxAddresses)
@@ -72,10 +70,10 @@ const (
 
 // symbolizeColumns answers in parts, so that neither the client has to wait for all indexes, nor the answer has to
 // be in memory here.
-func (s *Server) symbolizeColumns(w http.ResponseWriter, r *http.Request, q *columns.Question) error {
+func (s *Server) symbolizeColumns(w *exchange, r *http.Request, q *columns.Question) error {
 	var part []byte
 	b, begun, last, waiting := columns.NewBuilder(), false, time.Now(), 0
-	err := s.answer(r, q, b, func(n int) error {
+	err := s.answer(r, w.asker(), q, b, func(n int) error {
 		waiting += n
 		if waiting < partAddresses && time.Since(last) < partTime {
 			return nil
@@ -107,7 +105,7 @@ func (s *Server) symbolizeColumns(w http.ResponseWriter, r *http.Request, q *col
 }
 
 // symbolizeJSON answers people and scripts.
-func (s *Server) symbolizeJSON(w http.ResponseWriter, r *http.Request, body []byte) error {
+func (s *Server) symbolizeJSON(w *exchange, r *http.Request, body []byte) error {
 	var in api.SymbolizeRequest
 	if err := decodeJSON(bytes.NewReader(body), &in); err != nil {
 		return err
@@ -136,7 +134,7 @@ func (s *Server) symbolizeJSON(w http.ResponseWriter, r *http.Request, body []by
 		q.Files = append(q.Files, c)
 	}
 	b := columns.NewBuilder()
-	if err := s.answer(r, q, b, func(int) error { return nil }); err != nil {
+	if err := s.answer(r, w.asker(), q, b, func(int) error { return nil }); err != nil {
 		return err
 	}
 	a := &b.Answer
@@ -210,7 +208,7 @@ func symbolized(r symbol.Result) (out api.Symbolized) {
 }
 
 // answer answers a question into b, and calls each after each file with the number of its addresses.
-func (s *Server) answer(r *http.Request, q *columns.Question, b *columns.Builder, each func(addresses int) error) error {
+func (s *Server) answer(r *http.Request, by asker, q *columns.Question, b *columns.Builder, each func(addresses int) error) error {
 	wait := defaultWait
 	if q.WaitMS > 0 {
 		wait = min(time.Duration(min(q.WaitMS, 1<<30))*time.Millisecond, longestWait)
@@ -219,7 +217,7 @@ func (s *Server) answer(r *http.Request, q *columns.Question, b *columns.Builder
 	defer cancel()
 	calls := maxCalls
 	for i := range q.Files {
-		a, err := s.answerFile(r, waiting, b, &q.Files[i], &calls)
+		a, err := s.answerFile(r, waiting, by, b, &q.Files[i], &calls)
 		if err != nil {
 			return err
 		}
@@ -238,8 +236,8 @@ func (s *Server) answer(r *http.Request, q *columns.Question, b *columns.Builder
 
 // answerFile answers for one file, of which no more calls may be than calls has left. An error is one
 // of the store, or that there are more.
-func (s *Server) answerFile(r *http.Request, waiting context.Context, b *columns.Builder, f *columns.File, calls *int) (columns.FileAnswer, error) {
-	x, err := s.openIndex(r, waiting, f.ID)
+func (s *Server) answerFile(r *http.Request, waiting context.Context, by asker, b *columns.Builder, f *columns.File, calls *int) (columns.FileAnswer, error) {
+	x, err := s.openIndex(r, waiting, by, f.ID)
 	var miss *symbols.MissError
 	switch {
 	case errors.As(err, &miss):
@@ -283,7 +281,7 @@ func isShort(id buildid.ID) bool { return len(id.Bytes()) < 8 }
 
 // openIndex returns the index of an identity, whose files may come from this machine or from
 // upstream.
-func (s *Server) openIndex(r *http.Request, waiting context.Context, text string) (*symbols.Index, error) {
+func (s *Server) openIndex(r *http.Request, waiting context.Context, by asker, text string) (*symbols.Index, error) {
 	id, err := buildid.Parse(text)
 	if err != nil || id.Kind() == buildid.HTL {
 		return nil, &symbols.MissError{Miss: symbols.NoFile}
@@ -295,7 +293,7 @@ func (s *Server) openIndex(r *http.Request, waiting context.Context, text string
 	m, err := s.Store.Manifest(r.Context(), id)
 	if errors.Is(err, blob.ErrNotExist) {
 		if !isShort(id) {
-			s.missing.note(r.Context(), id, "")
+			s.missing.note(by.name, id, "")
 		}
 		return nil, &symbols.MissError{Miss: symbols.NoFile}
 	}
@@ -307,8 +305,8 @@ func (s *Server) openIndex(r *http.Request, waiting context.Context, text string
 			return nil, err
 		}
 	}
-	s.usedForIndex(r.Context(), m)
-	return s.index(r.Context(), waiting, m)
+	s.usedForIndex(r.Context(), by.name, m)
+	return s.index(r.Context(), waiting, by.slot, m)
 }
 
 // bring takes files of an identity into the store, from this machine or from upstream. That there are none is no error.
@@ -329,16 +327,40 @@ func (s *Server) bring(r *http.Request, waiting context.Context, id buildid.ID, 
 }
 
 // usedForIndex notes that the index of an identity is asked for, which the file of dwz belongs to.
-func (s *Server) usedForIndex(ctx context.Context, m *store.Manifest) {
-	s.used(ctx, m)
+func (s *Server) usedForIndex(ctx context.Context, who string, m *store.Manifest) {
+	s.used(who, m)
 	id := m.IndexName().Dwz
 	if id.IsZero() {
 		return
 	}
 	switch dwz, err := s.Store.Manifest(ctx, id); {
 	case err == nil:
-		s.used(ctx, dwz)
+		s.used(who, dwz)
 	case errors.Is(err, blob.ErrNotExist):
-		s.missing.note(ctx, id, "")
+		s.missing.note(who, id, "")
 	}
+}
+
+// index returns the index of files of the store, for the caller to close. A request that waits for it gives its slot back
+// meanwhile.
+func (s *Server) index(ctx, waiting context.Context, held *slot, m *store.Manifest) (*symbols.Index, error) {
+	if held == nil {
+		return s.Symbols.Get(ctx, waiting, m)
+	}
+	now, cancel := context.WithCancel(ctx)
+	cancel()
+	x, err := s.Symbols.Get(ctx, now, m)
+	var miss *symbols.MissError
+	if !errors.As(err, &miss) || miss.Miss != symbols.Pending {
+		return x, err
+	}
+	held.pause()
+	x, err = s.Symbols.Get(ctx, waiting, m)
+	if gone := held.resume(ctx); gone != nil {
+		if x != nil {
+			x.Close()
+		}
+		return nil, gone
+	}
+	return x, err
 }

@@ -283,6 +283,11 @@ type Health struct {
 	ReadOnly          bool      `json:"read_only"`
 	Symbolizes        bool      `json:"symbolizes"`
 	Forwards          bool      `json:"forwards"`
-	Tokens            bool      `json:"tokens"`        // the server wants tokens
-	Who               string    `json:"who,omitempty"` // name of the token that asks
+	// Connections and Requests are how many there are now, but for those of the state of the server.
+	Connections int64 `json:"connections"`
+	Requests    int64 `json:"requests"`
+	// Refused is how many requests and connections the server did not want since its start, by reason.
+	Refused map[string]int64 `json:"refused,omitempty"`
+	Tokens  bool             `json:"tokens"`        // the server wants tokens
+	Who     string           `json:"who,omitempty"` // name of the token that asks
 }
