@@ -51,8 +51,8 @@ type exchange struct {
 	seen     int64 // bytes that the other side had at the last look
 	over     bool  // the handler has returned: the answer belongs to others
 	isCut    error // why the server ended it
-	// direction is in which bytes moved last.
-	direction int
+	// direction is in which bytes moved last, and cutIn is that of the end: an answer may still say why nothing is read.
+	direction, cutIn int
 }
 
 // newExchange returns an exchange with a client that is not known yet.
@@ -133,9 +133,12 @@ func (e *exchange) await(direction int, n int64) {
 // until sets a deadline, unless the one that is set is as good. It is called under the lock.
 func (e *exchange) until(direction int, at time.Time) {
 	d := &e.deadline[direction]
-	if e.isCut != nil && direction == e.direction {
+	switch {
+	case e.isCut != nil && direction == e.cutIn:
 		at = time.Unix(1, 0)
-	} else if e.pace.left > slowTime && at.Sub(*d).Abs() < time.Second {
+	case e.isCut != nil:
+		at = time.Now().Add(slowTime)
+	case e.pace.left > slowTime && at.Sub(*d).Abs() < time.Second:
 		return
 	}
 	*d = at
@@ -213,15 +216,18 @@ func (e *exchange) cut(why error) {
 	if e.over || e.isCut != nil {
 		return
 	}
-	e.isCut = why
+	e.isCut, e.cutIn = why, e.direction
 	e.until(e.direction, time.Time{})
 }
 
-// end is called before the handler returns: then the answer belongs to others.
+// end is called before the handler returns: then the answer belongs to others, who still have to send its last bytes.
 func (e *exchange) end() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.over = true
+	if e.isCut == nil || e.cutIn == reading {
+		_ = e.control.SetWriteDeadline(time.Now().Add(paceTime))
+	}
 	if e.watch != nil {
 		e.watch.Stop()
 	}
@@ -236,7 +242,7 @@ func (e *exchange) why(err error) error {
 	case e.isCut != nil:
 		return e.isCut
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		e.isCut = errSlow
+		e.isCut, e.cutIn = errSlow, e.direction
 		return errSlow
 	}
 	return err

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -20,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"hallmark/buildid"
@@ -447,10 +449,35 @@ const retryAfter = "5"
 // publicText returns what a client is shown of an error.
 func publicText(err error) string {
 	var known *statusError
-	if statusOf(err) == http.StatusInternalServerError && !errors.As(err, &known) {
+	switch {
+	case errors.Is(err, errCache):
+		return errCache.Error()
+	case statusOf(err) == http.StatusInternalServerError && !errors.As(err, &known):
 		return "the server failed" // what failed is in its log
 	}
 	return err.Error()
+}
+
+// errCache says that what the server keeps besides its store cannot be written.
+var errCache = errors.New("the server cannot write to its cache directory")
+
+// cacheError returns the error of a request as one of the cache, where it is one: a disk that became read-only is no defect
+// of the server. Everything else stays as it is.
+func (s *Server) cacheError(err error) error {
+	var failed *fs.PathError
+	if !errors.As(err, &failed) || !errors.Is(failed, syscall.EROFS) && !errors.Is(failed, fs.ErrPermission) {
+		return err
+	}
+	dirs := []string{s.Store.Scratch}
+	if s.Symbols != nil {
+		dirs = append(dirs, s.Symbols.Dir)
+	}
+	for _, dir := range dirs {
+		if dir != "" && (failed.Path == dir || strings.HasPrefix(failed.Path, dir+"/")) {
+			return fmt.Errorf("%w: %w", errCache, err)
+		}
+	}
+	return err
 }
 
 // statusOf returns the status that an error is answered with.
@@ -474,7 +501,7 @@ func statusOf(err error) int {
 		return http.StatusRequestEntityTooLarge
 	case errors.Is(err, blob.ErrFull):
 		return http.StatusInsufficientStorage
-	case errors.Is(err, blob.ErrUnavailable):
+	case errors.Is(err, blob.ErrUnavailable), errors.Is(err, errCache):
 		return http.StatusServiceUnavailable
 	case errors.Is(err, blob.ErrNotExist):
 		return http.StatusNotFound
@@ -509,7 +536,7 @@ func (s *Server) kind(kind string, role Role, f answer) http.HandlerFunc {
 		if err == nil {
 			err = s.contained(f, w, r, w.who)
 		}
-		if err = cmp.Or(w.ended(), err); err != nil {
+		if err = cmp.Or(w.ended(), s.cacheError(err)); err != nil {
 			s.refuse(w, r, err)
 		}
 		if w.sent > 0 && r.ProtoMajor > 1 { // else the answer would wait for the client when nobody counts it
@@ -626,6 +653,9 @@ func (s *Server) refuse(w *exchange, r *http.Request, err error) {
 		s.metrics.add(1, "hallmark_store_failures_total")
 	}
 	h := w.Header()
+	if w.ended() != nil && r.ProtoMajor == 1 {
+		h.Set("Connection", "close") // else the answer would wait for the rest of the request
+	}
 	for _, name := range []string{"ETag", "Content-Range", "Accept-Ranges", "Cache-Control"} {
 		h.Del(name)
 	}

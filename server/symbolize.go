@@ -140,10 +140,16 @@ func (s *Server) symbolizeJSON(w *exchange, r *http.Request, body []byte) error 
 	a := &b.Answer
 	results, text := a.Reader(), int64(0)
 	for i := range in.Files {
-		if text += results.Text(i); text > maxText {
-			return fail(http.StatusRequestEntityTooLarge, "the answer has more than %d bytes of names: ask for fewer addresses at once, or in columns", maxText)
+		if in.Chains {
+			text += textOnce(a, results, i)
+		} else {
+			text += results.Text(i)
+		}
+		if text > maxText {
+			return fail(http.StatusRequestEntityTooLarge, `the answer has more than %d bytes of names: ask for fewer addresses at once, with "chains":true, or in columns`, maxText)
 		}
 	}
+	w.slot.release() // the client may be slow
 	w.Header().Set("Content-Type", "application/json")
 	return ignoreGone(writeSymbols(w, &in, a, results, order))
 }
@@ -172,23 +178,88 @@ func writeSymbols(w io.Writer, in *api.SymbolizeRequest, a *columns.Answer, resu
 		if err := e.Encode(file.ID); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, `,"code":"%s","results":[`, file.Code)
+		fmt.Fprintf(out, `,"code":"%s",`, file.Code)
 		back := make([]int, results.Len(i))
 		for j, at := range order[i] {
 			back[at] = j
 		}
-		for j, at := range back {
-			if j > 0 {
-				out.WriteByte(',')
-			}
-			if err := e.Encode(symbolized(results.At(i, at))); err != nil {
-				return err
-			}
+		write := writeEach
+		if in.Chains {
+			write = writeChains
 		}
-		fmt.Fprint(out, `]}`)
+		if err := write(out, e, a, results, i, back); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintln(out, `]}`)
 	return out.Flush()
+}
+
+// writeEach writes the results of a file, one for each address.
+func writeEach(out *bufio.Writer, e *json.Encoder, _ *columns.Answer, results *columns.Reader, file int, back []int) error {
+	out.WriteString(`"results":[`)
+	for j, at := range back {
+		if j > 0 {
+			out.WriteByte(',')
+		}
+		if err := e.Encode(symbolized(results.At(file, at))); err != nil {
+			return err
+		}
+	}
+	out.WriteString(`]}`)
+	return nil
+}
+
+// chainKey is what results have in common that are the same.
+type chainKey struct{ chain, from uint64 }
+
+func keyAt(a *columns.Answer, file, at int) chainKey {
+	f := &a.Files[file]
+	return chainKey{f.Chains[at], f.From[at]}
+}
+
+// writeChains writes the different results of a file, and for each address the number of its own.
+func writeChains(out *bufio.Writer, e *json.Encoder, a *columns.Answer, results *columns.Reader, file int, back []int) error {
+	numbers := map[chainKey]int{}
+	out.WriteString(`"chains":[`)
+	for _, at := range back {
+		key := keyAt(a, file, at)
+		if _, ok := numbers[key]; ok {
+			continue
+		}
+		if len(numbers) > 0 {
+			out.WriteByte(',')
+		}
+		numbers[key] = len(numbers)
+		if err := e.Encode(symbolized(results.At(file, at))); err != nil {
+			return err
+		}
+	}
+	out.WriteString(`],"numbers":[`)
+	for j, at := range back {
+		if j > 0 {
+			out.WriteByte(',')
+		}
+		out.WriteString(strconv.Itoa(numbers[keyAt(a, file, at)]))
+	}
+	out.WriteString(`]}`)
+	return nil
+}
+
+// textOnce returns how many bytes the texts of a file's different results have.
+func textOnce(a *columns.Answer, results *columns.Reader, file int) (sum int64) {
+	seen := map[chainKey]bool{}
+	for at := range results.Len(file) {
+		key := keyAt(a, file, at)
+		if key.chain == 0 || seen[key] {
+			continue
+		}
+		seen[key] = true
+		for _, f := range results.At(file, at).Frames {
+			sum += int64(len(f.Func) + len(f.Linkage) + len(f.Symbol) + len(f.File))
+		}
+	}
+	return sum
 }
 
 func symbolized(r symbol.Result) (out api.Symbolized) {
