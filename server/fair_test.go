@@ -217,8 +217,11 @@ func drip(c net.Conn) {
 	}
 }
 
-// everyWay is that of a client that is slow in all ways at once.
-const everyWay = "every way"
+// everyWay is that of a client that is slow in all ways at once, and everyWhere that of one that does so from many networks.
+const (
+	everyWay   = "every way"
+	everyWhere = "every way from many networks"
+)
 
 // ways are the ways of being slow, for a client with a token, or without one where that is empty.
 func ways(path map[string]string, token string) map[string]func(net.Conn) {
@@ -326,6 +329,10 @@ func runModel(t *testing.T, n int, way string, withToken bool) (answers map[stri
 					m.greedy(fmt.Sprintf("10.0.1.%d", i), 80, slow)
 				case everyWay:
 					m.greedy(fmt.Sprintf("10.0.1.%d", i), 10, slow)
+				case everyWhere:
+					for j := range 10 {
+						m.greedy(fmt.Sprintf("2001:db8:%x:%x%02x::1", i, len(name), j), 1, slow)
+					}
 				}
 			}
 		}
@@ -372,6 +379,10 @@ func TestFair(t *testing.T) {
 			// The ten seconds before they begin are not among those that they had alone.
 			least := 0.9 / float64(n+1) * float64(modelTime-10*time.Second) / float64(modelTime)
 			for name := range alone {
+				least := least
+				if way == everyWhere && name != "stranger" {
+					least *= float64(n + 1) // who has no token takes nothing from who has one
+				}
 				if share := float64(answers[name]) / float64(alone[name]); share < least {
 					t.Errorf("%s: %d answers of %d alone, which is %.2f of them, and %.2f is its part", name, answers[name], alone[name], share, least)
 				}
@@ -385,4 +396,5 @@ func TestFair(t *testing.T) {
 		}
 		check(3, everyWay, withToken)
 	}
+	check(1, everyWhere, false)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -96,5 +97,35 @@ func TestSlotPauses(t *testing.T) {
 	s.pause()
 	if err := s.resume(t.Context()); err != nil || p.inUse() != 0 {
 		t.Errorf("after its end: %v, %d", err, p.inUse())
+	}
+}
+
+// TestStrangersApart has strangers of many networks, none of them slow, take all that there is for them: who is known, who
+// watches and an administrator are let in.
+func TestStrangersApart(t *testing.T) {
+	g := newGates(32)
+	enter := func(client string, roles []Role, known, watch bool) error {
+		e := newExchange(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		e.client, e.who.roles = client, roles
+		_, err := g.enter(e, known, watch)
+		return err
+	}
+	taken := 0
+	for enter(fmt.Sprint("network ", taken), nil, false, false) == nil {
+		taken++
+	}
+	if taken != 8 {
+		t.Errorf("%d strangers", taken)
+	}
+	for i := range 32 {
+		if err := enter(fmt.Sprint("token ", i), []Role{Read}, true, false); err != nil {
+			t.Errorf("token %d: %v", i, err)
+		}
+	}
+	if enter("token", []Role{Read}, true, false) == nil {
+		t.Error("more than there is room for")
+	}
+	if err := errors.Join(enter("token", []Role{Read}, true, true), enter("admin", []Role{Admin}, true, false)); err != nil {
+		t.Error(err)
 	}
 }
