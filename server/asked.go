@@ -2,7 +2,6 @@ package server
 
 import (
 	"cmp"
-	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -36,12 +35,8 @@ const (
 	usualMissing = 50
 )
 
-// askerKey has the name of the token of a request in its context.
-type askerKey struct{}
-
-// note counts an identity once. The name may be empty.
-func (m *askings) note(ctx context.Context, id buildid.ID, name string) {
-	who, _ := ctx.Value(askerKey{}).(string)
+// note counts an identity once, for a token. The names of both may be empty.
+func (m *askings) note(who string, id buildid.ID, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ids == nil {
@@ -122,7 +117,7 @@ func (m *askings) list() []api.Missing {
 }
 
 // listMissing answers which identities were asked for and are not there.
-func (s *Server) listMissing(w http.ResponseWriter, r *http.Request, _ caller) error {
+func (s *Server) listMissing(w *exchange, r *http.Request, _ caller) error {
 	q := r.URL.Query()
 	limit, err := numberIn(q.Get("limit"), usualMissing, 1, maxMissPage)
 	if err != nil {

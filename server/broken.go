@@ -95,7 +95,7 @@ func (s *Server) idle(ctx context.Context, took time.Duration) error {
 			return ctx.Err()
 		case <-time.After(pause):
 		}
-		if len(s.slots) == 0 {
+		if s.gates.known.inUse()+s.gates.strangers.inUse() == 0 {
 			break
 		}
 		pause = idlePause

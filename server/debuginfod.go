@@ -43,7 +43,7 @@ func (a artefact) of(m *store.Manifest) *store.File {
 }
 
 // buildID answers /buildid/ID/… (debuginfod(8), "WEBAPI").
-func (s *Server) buildID(w http.ResponseWriter, r *http.Request, _ caller) error {
+func (s *Server) buildID(w *exchange, r *http.Request, _ caller) error {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		return fail(http.StatusMethodNotAllowed, "%s of a file", r.Method)
@@ -72,11 +72,11 @@ func (s *Server) buildID(w http.ResponseWriter, r *http.Request, _ caller) error
 }
 
 // file answers with a whole file, or the range of it that is asked for.
-func (s *Server) file(w http.ResponseWriter, r *http.Request, id buildid.ID, a artefact) error {
+func (s *Server) file(w *exchange, r *http.Request, id buildid.ID, a artefact) error {
 	m, f, err := s.find(r, id, a)
 	if err != nil {
 		if m == nil && statusOf(err) == http.StatusNotFound {
-			s.missing.note(r.Context(), id, "")
+			s.missing.note(w.who.name, id, "")
 		}
 		return err
 	}
@@ -85,7 +85,7 @@ func (s *Server) file(w http.ResponseWriter, r *http.Request, id buildid.ID, a a
 		return err
 	}
 	defer o.Close()
-	s.used(r.Context(), m)
+	s.used(w.who.name, m)
 	s.describeFile(w, f)
 	return serve(w, r, f.Object, o.Size(), f.First(), o.Stream())
 }
@@ -284,7 +284,7 @@ func (s *Server) fetch(ctx context.Context, id buildid.ID, file debuginfod.File,
 
 // section answers with the bytes of a section as they are in the file: the debug file, or the
 // executable if that file has none of it.
-func (s *Server) section(w http.ResponseWriter, r *http.Request, id buildid.ID, name string) error {
+func (s *Server) section(w *exchange, r *http.Request, id buildid.ID, name string) error {
 	if name == "" {
 		return fail(http.StatusBadRequest, "the name of a section is missing")
 	}
@@ -300,7 +300,7 @@ func (s *Server) section(w http.ResponseWriter, r *http.Request, id buildid.ID, 
 		}
 		done, err := s.sectionOf(w, r, id, a, f, name)
 		if done || err != nil {
-			s.used(r.Context(), m)
+			s.used(w.who.name, m)
 			return err
 		}
 		missing = fail(http.StatusNotFound, "%v: no section %q", id, name)
@@ -309,13 +309,13 @@ func (s *Server) section(w http.ResponseWriter, r *http.Request, id buildid.ID, 
 }
 
 // sectionOf answers with a section of a file, or reports that the file does not have it.
-func (s *Server) sectionOf(w http.ResponseWriter, r *http.Request, id buildid.ID, a artefact, f *store.File, name string) (done bool, err error) {
+func (s *Server) sectionOf(w *exchange, r *http.Request, id buildid.ID, a artefact, f *store.File, name string) (done bool, err error) {
 	o, err := s.open(r, id, a, f)
 	if err != nil {
 		return false, err
 	}
 	defer o.Close()
-	image, err := s.headersOf(r.Context(), o)
+	image, err := s.headersOf(r.Context(), w.client, o)
 	if image == nil {
 		return false, err
 	}
@@ -336,12 +336,12 @@ func (s *Server) sectionOf(w http.ResponseWriter, r *http.Request, id buildid.ID
 }
 
 // headersOf reads the headers of a file, which may have a million sections: some read them at a time.
-func (s *Server) headersOf(ctx context.Context, o *store.Object) (*elffile.Image, error) {
-	_, done, err := s.takeHeavy(ctx)
+func (s *Server) headersOf(ctx context.Context, client string, o *store.Object) (*elffile.Image, error) {
+	slot, err := s.takeHeavy(ctx, client)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer slot.release()
 	return elffile.Read(o, "the file")
 }
 

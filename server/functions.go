@@ -27,7 +27,7 @@ const (
 
 // findFunctions answers which functions have a text in their name, of people or of the linker. It searches the indexes
 // that are on the disk of this server, and counts the others: an index is there once its binary was symbolized.
-func (s *Server) findFunctions(w http.ResponseWriter, r *http.Request, _ caller) error {
+func (s *Server) findFunctions(w *exchange, r *http.Request, _ caller) error {
 	if s.Symbols == nil {
 		return fail(http.StatusNotFound, "this server does not symbolize")
 	}
@@ -36,11 +36,11 @@ func (s *Server) findFunctions(w http.ResponseWriter, r *http.Request, _ caller)
 	if len(text) < leastSearch || len(text) > maxSearch {
 		return fail(http.StatusBadRequest, "q needs %d to %d bytes", leastSearch, maxSearch)
 	}
-	_, done, err := s.takeHeavy(r.Context())
+	slot, err := s.takeHeavy(r.Context(), w.client)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer slot.release()
 	begun, size := time.Now(), 0
 	out := api.FunctionsAnswer{Functions: []api.FoundFunction{}, Complete: s.catalog.isComplete()}
 	for _, b := range s.catalog.indexed(q.Get("after"), q.Get("id")) {
@@ -53,6 +53,7 @@ func (s *Server) findFunctions(w http.ResponseWriter, r *http.Request, _ caller)
 			break
 		}
 	}
+	slot.release()
 	return writeJSON(w, out)
 }
 

@@ -23,14 +23,14 @@ const (
 
 // exportProfiles is forwardProfiles for gRPC. The message is read as that of HTTP is, within the same memory:
 // a framework for gRPC reads and decompresses all of a message before anybody can count it.
-func (s *Server) exportProfiles(w http.ResponseWriter, r *http.Request, who caller) error {
+func (s *Server) exportProfiles(w *exchange, r *http.Request, who caller) error {
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); r.ProtoMajor < 2 || kind != grpcType && kind != grpcType+"+proto" {
 		return fail(http.StatusUnsupportedMediaType, "this path is for gRPC with protobuf")
 	}
 	if err := s.mayForward(r, who); err != nil {
 		return err
 	}
-	raw, err := s.counted(w, r, who, maxMessage+grpcPrefix)
+	raw, err := s.counted(w, r, maxMessage+grpcPrefix)
 	if err != nil {
 		return err
 	}
@@ -51,11 +51,11 @@ func (s *Server) exportProfiles(w http.ResponseWriter, r *http.Request, who call
 		if err != nil {
 			return s.arrival(r, encodingError(encoding, err))
 		}
-		body = &decoding{&atMost{z, maxMessage}, encoding}
+		body = &decoding{&tallied{&atMost{z, maxMessage}, raw.t, 0}, encoding}
 	default:
 		return fail(http.StatusNotImplemented, "grpc-encoding %.40q: gzip is known", encoding)
 	}
-	b, done, err := s.readMessage(r, body)
+	b, done, err := s.readMessage(r, w.client, body)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (s *Server) exportProfiles(w http.ResponseWriter, r *http.Request, who call
 	if n, _ := raw.Read(prefix[:1]); n > 0 || framed.N > 0 {
 		return fail(http.StatusBadRequest, "there is more than one message")
 	}
-	if err := s.enqueue(r, b, false); err != nil {
+	if err := s.enqueue(r, w.client, b, false); err != nil {
 		return err
 	}
 	h := w.Header()

@@ -103,8 +103,8 @@ func TestGRPC(t *testing.T) {
 			}
 		}
 	}
-	if left := other.profiles.bodies.left; left != maxBodies {
-		t.Errorf("%d bytes of the memory of bodies were not given back", maxBodies-left)
+	if used := other.profiles.bodies.inUse(); used != 0 {
+		t.Errorf("%d bytes of the memory of bodies were not given back", used)
 	}
 	// By HTTP/1.1 there is no gRPC.
 	ask(t, "POST", base+exportPath, bytes.NewReader(framed(good, false)), "Content-Type", "application/grpc", "Authorization", "Bearer "+secrets[Admin]).want(t, 200)

@@ -146,25 +146,24 @@ func profileError(err error) error {
 }
 
 // keep takes a profile in any format, and keeps it as it came.
-func (s *Server) keep(w http.ResponseWriter, r *http.Request, who caller) error {
+func (s *Server) keep(w *exchange, r *http.Request, who caller) error {
 	trust, _ := who.trust()
-	body, finish, err := s.body(w, r, who, maxMessage)
+	body, finish, err := s.body(w, r, maxMessage)
 	if err != nil {
 		return err
 	}
 	defer finish()
-	b, given, err := s.readMessage(r, body)
+	b, given, err := s.readMessage(r, w.client, body)
 	if err != nil {
 		return err
 	}
 	defer given()
-	_, done, err := s.takeHeavy(r.Context())
-	if err != nil {
+	if w.slot, err = s.takeHeavy(r.Context(), w.client); err != nil {
 		return err
 	}
-	defer done()
+	defer w.slot.release()
 	p := store.Profile{Role: trust, Title: titleOf(r.URL.Query().Get("title"))}
-	if err := s.inspect(r.Context(), b, &p); err != nil {
+	if err := s.inspect(r.Context(), w.client, b, &p); err != nil {
 		s.metrics.add(1, "hallmark_profiles_refused_total", "reason", strconv.Itoa(statusOf(err)))
 		return err
 	}
@@ -191,12 +190,13 @@ func (s *Server) keep(w http.ResponseWriter, r *http.Request, who caller) error 
 }
 
 // inspect reads a profile, so that nothing else is kept.
-func (s *Server) inspect(ctx context.Context, b []byte, p *store.Profile) error {
+func (s *Server) inspect(ctx context.Context, client string, b []byte, p *store.Profile) error {
 	memory := fromany.Memory(int64(len(b)))
-	if err := s.profiles.decoded.take(ctx, memory, roomTime); err != nil {
+	room, err := s.profiles.decoded.take(ctx, client, memory, roomTime)
+	if err != nil {
 		return err
 	}
-	defer s.profiles.decoded.give(memory)
+	defer room.release()
 	ctx, cancel := context.WithTimeoutCause(ctx, openTime, errOpenTime)
 	defer cancel()
 	read, kind, err := fromany.Read(ctx, bytes.NewReader(b), int64(len(b)))
@@ -232,7 +232,7 @@ func (s *Server) makeRoom(ctx context.Context) {
 }
 
 // listProfiles answers which profiles there are, newest first.
-func (s *Server) listProfiles(w http.ResponseWriter, r *http.Request, _ caller) error {
+func (s *Server) listProfiles(w *exchange, r *http.Request, _ caller) error {
 	q := r.URL.Query()
 	limit, err := numberIn(q.Get("limit"), usualListed, 1, maxListed)
 	if err != nil {
@@ -297,20 +297,20 @@ func numberIn(text string, without, least, most int) (int, error) {
 }
 
 // getProfile answers with the bytes of a profile, or with a pprof profile that has names.
-func (s *Server) getProfile(w http.ResponseWriter, r *http.Request, who caller) error {
+func (s *Server) getProfile(w *exchange, r *http.Request, who caller) error {
 	id := r.PathValue("id")
 	if r.URL.Query().Get("named") != "" {
 		if !who.may(Symbolize) {
 			return who.lacks(Symbolize)
 		}
-		o, err := s.openProfile(r.Context(), id, "")
+		o, err := s.openProfile(r.Context(), w.asker(), id, "")
 		if err != nil {
 			return err
 		}
 		named := named{pending: o.pending}
 		named.Locations, named.Bare = o.named, o.bare
 		named.describe(w.Header(), "application/octet-stream")
-		return ignoreGone(o.shown.Download(w))
+		return s.download(w, o)
 	}
 	p, err := s.Store.Profile(r.Context(), id)
 	if err != nil {
@@ -332,7 +332,7 @@ func (s *Server) getProfile(w http.ResponseWriter, r *http.Request, who caller) 
 }
 
 // removeProfile removes a profile for an administrator.
-func (s *Server) removeProfile(w http.ResponseWriter, r *http.Request, _ caller) error {
+func (s *Server) removeProfile(w *exchange, r *http.Request, _ caller) error {
 	p, err := s.Store.Profile(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err

@@ -160,7 +160,7 @@ func TestOpenedAgain(t *testing.T) {
 	p := program(t)
 	s, base := start(t, withSymbols(t))
 	k := post(t, base, pprofBytes(t, bareProfile(t, p)), "", 201)
-	old, err := s.openProfile(t.Context(), k.ID, "")
+	old, err := s.openProfile(t.Context(), asker{}, k.ID, "")
 	if err != nil || old.named != 0 || old.bare != 2 {
 		t.Fatalf("%+v %v", old, err)
 	}
@@ -171,7 +171,7 @@ func TestOpenedAgain(t *testing.T) {
 	}
 	s.opened.mu.Unlock()
 	for range 20 { // until the index is there
-		o, err := s.openProfile(t.Context(), k.ID, "")
+		o, err := s.openProfile(t.Context(), asker{}, k.ID, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +199,7 @@ func TestVersionStays(t *testing.T) {
 	k := post(t, base, pprofBytes(t, proftest.Mixed()), "", 201)
 	versions := map[string]bool{}
 	for range 20 {
-		o, err := s.openProfile(t.Context(), k.ID, "")
+		o, err := s.openProfile(t.Context(), asker{}, k.ID, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,7 +221,7 @@ func TestOpenedAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 32 {
 		all.Go(func() {
-			o, err := s.openProfile(t.Context(), ids[i%len(ids)], "")
+			o, err := s.openProfile(t.Context(), asker{}, ids[i%len(ids)], "")
 			if err != nil || o.id != ids[i%len(ids)] {
 				t.Errorf("%v", err)
 			}

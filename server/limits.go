@@ -1,10 +1,15 @@
 package server
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -129,19 +134,61 @@ func (m *meter) upload(name string, n int64, count bool) error {
 	return nil
 }
 
-// clientOf returns by what name the limits of a client are kept. A network of IPv6 is one client, since each
-// machine there has as many addresses as it likes.
-func clientOf(r *http.Request, who caller) string {
-	if who.name != "" {
+// isCertified reports whether a client showed a certificate that the TLS server has verified.
+func isCertified(r *http.Request) bool { return r.TLS != nil && len(r.TLS.VerifiedChains) > 0 }
+
+// clientOf returns whose share of the server a request takes: a token's, a certificate's, or an address's.
+func (s *Server) clientOf(r *http.Request, who caller) string {
+	switch {
+	case who.name != "":
 		return "token " + who.name
+	case isCertified(r):
+		sum := sha256.Sum256(r.TLS.VerifiedChains[0][0].Raw)
+		return "certificate " + hex.EncodeToString(sum[:8])
 	}
-	at, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
+	ip, ok := ipOf(r.RemoteAddr)
+	if !ok {
 		return "address"
 	}
-	ip := at.Addr().Unmap()
+	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for ; s.isProxy(ip) && len(hops) > 0; hops = hops[:len(hops)-1] {
+		before, ok := ipOf(strings.TrimSpace(hops[len(hops)-1]))
+		if !ok {
+			break
+		}
+		ip = before
+	}
+	return networkOf(ip)
+}
+
+// clientAt returns whose the connection from an address is.
+func (s *Server) clientAt(address string) string {
+	ip, ok := ipOf(address)
+	if !ok {
+		return "address"
+	}
+	return networkOf(ip)
+}
+
+// isProxy reports whether an address is one of a proxy whose word counts.
+func (s *Server) isProxy(ip netip.Addr) bool {
+	return slices.ContainsFunc(s.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
+// ipOf reads an address with or without a port.
+func ipOf(text string) (netip.Addr, bool) {
+	if at, err := netip.ParseAddrPort(text); err == nil {
+		return at.Addr().Unmap().WithZone(""), true
+	}
+	ip, err := netip.ParseAddr(strings.Trim(text, "[]"))
+	return ip.Unmap().WithZone(""), err == nil
+}
+
+// networkOf returns the client of an address. A network of IPv6 is one client, since each machine there has as many
+// addresses as it likes.
+func networkOf(ip netip.Addr) string {
 	if ip.Is6() {
-		if p, err := ip.WithZone("").Prefix(64); err == nil {
+		if p, err := ip.Prefix(64); err == nil {
 			return "address " + p.String()
 		}
 	}
@@ -149,21 +196,62 @@ func clientOf(r *http.Request, who caller) string {
 }
 
 // limited counts a request of a client, who may be nobody that is known.
-func (s *Server) limited(r *http.Request, who caller) error {
-	if who.may(Admin) {
+func (s *Server) limited(w *exchange) error {
+	if w.who.may(Admin) {
 		return nil
 	}
-	return s.meter.request(clientOf(r, who))
+	return s.meter.request(w.client)
+}
+
+// leastUpload is how many bytes a request with a body counts for at least: each leaves something in the store, if it be
+// empty.
+const leastUpload = 4 << 10
+
+// tally counts an upload, which comes compressed and is kept decompressed: it counts for the larger of both.
+type tally struct {
+	meter  *meter
+	client string // "" for one without limits
+	most   int64  // that was counted
 }
 
 // receives returns what counts the bytes of an upload. An upload that says that it is too large is refused
 // at once.
-func (s *Server) receives(r *http.Request, who caller) (func(n int64) error, error) {
-	if who.may(Admin) {
-		return func(int64) error { return nil }, nil
+func (s *Server) receives(w *exchange, r *http.Request) (*tally, error) {
+	t := &tally{meter: &s.meter, client: w.client}
+	if w.who.may(Admin) {
+		t.client = ""
+		return t, nil
 	}
-	name := clientOf(r, who)
-	return func(n int64) error { return s.meter.upload(name, n, true) }, s.meter.upload(name, max(r.ContentLength, 1), false)
+	if err := s.meter.upload(t.client, max(r.ContentLength, leastUpload), false); err != nil {
+		return nil, err
+	}
+	return t, t.upTo(leastUpload)
+}
+
+// upTo counts what an upload has in one of its forms by now.
+func (t *tally) upTo(n int64) error {
+	more := n - t.most
+	if more <= 0 || t.client == "" {
+		return nil
+	}
+	t.most = n
+	return t.meter.upload(t.client, more, true)
+}
+
+// tallied counts the bytes of one form of an upload.
+type tallied struct {
+	io.Reader
+	t *tally
+	n int64
+}
+
+func (c *tallied) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += int64(n)
+	if limit := c.t.upTo(c.n); limit != nil {
+		return n, limit
+	}
+	return n, err
 }
 
 // seconds returns a time as in Retry-After.

@@ -2,9 +2,11 @@ package server
 
 import (
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -114,13 +116,53 @@ func TestUploadLimit(t *testing.T) {
 	}
 }
 
+// TestUploadLimitOfForms counts an upload for what it is decompressed, and a source of 0 bytes for the entry that it makes.
+func TestUploadLimitOfForms(t *testing.T) {
+	p := program(t)
+	base, _, auth := limited(t, Limits{UploadBytes: int64(len(p.full)) + 5*leastUpload})
+	upload(t, base, p.full, "", auth("a")...).want(t, 201)
+	source := func(i int) answered {
+		return ask(t, "PUT", fmt.Sprintf("%s/v1/sources/%v?path=/%d.c", base, p.id, i), http.NoBody, auth("a")...)
+	}
+	for i := range 5 {
+		source(i).want(t, 204)
+	}
+	wantRetry(t, source(5), 12*3600)
+	var bomb bytes.Buffer
+	z := gzip.NewWriter(&bomb)
+	z.Write(make([]byte, len(p.full)+6*leastUpload))
+	z.Close()
+	wantRetry(t, ask(t, "PUT", base+"/v1/files/"+hashHex(p.full), &bomb, append(auth("b"), "Content-Encoding", "gzip")...), 12*3600)
+}
+
+// TestProxies believes a proxy, and nobody else, for whom it asks.
+func TestProxies(t *testing.T) {
+	s := new(Server)
+	s.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
+	for _, c := range []struct{ from, forwarded, want string }{
+		{"10.1.2.3:5", "192.0.2.1", "address 192.0.2.1"},
+		{"10.1.2.3:5", "192.0.2.7, 192.0.2.1", "address 192.0.2.1"},
+		{"10.1.2.3:5", "192.0.2.1, 10.9.9.9", "address 192.0.2.1"},
+		{"10.1.2.3:5", "2001:db8::1, [fd00::1]:80", "address 2001:db8::/64"},
+		{"10.1.2.3:5", "", "address 10.1.2.3"},
+		{"10.1.2.3:5", "nonsense", "address 10.1.2.3"},
+		{"10.1.2.3:5", "192.0.2.1, nonsense", "address 10.1.2.3"},
+		{"192.0.2.9:5", "192.0.2.1", "address 192.0.2.9"},
+	} {
+		r := &http.Request{RemoteAddr: c.from, Header: http.Header{"X-Forwarded-For": {c.forwarded}}}
+		if got := s.clientOf(r, caller{}); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
 // TestClients wants an address for each client, and a bound on their number.
 func TestClients(t *testing.T) {
 	for address, want := range map[string]string{
 		"192.0.2.1:1": "address 192.0.2.1", "[::ffff:192.0.2.1]:9": "address 192.0.2.1",
 		"[2001:db8::1]:1": "address 2001:db8::/64", "[2001:db8::2%eth0]:1": "address 2001:db8::/64", "@": "address",
 	} {
-		if got := clientOf(&http.Request{RemoteAddr: address}, caller{}); got != want {
+		if got := new(Server).clientOf(&http.Request{RemoteAddr: address}, caller{}); got != want {
 			t.Errorf("%s: %q, want %q", address, got, want)
 		}
 	}

@@ -56,6 +56,10 @@ func newMetrics() *metrics {
 		"hallmark_profiles_refused_total":  "Profiles that were refused, by status.",
 		"hallmark_profiles_open":           "Profiles that are open for those who look at them.",
 		"hallmark_limited_total":           "Requests of clients that had taken all that they may, by limit.",
+		"hallmark_refused_total":           "Requests and connections that the server did not want, by reason.",
+		"hallmark_requests_under_way":      "Requests under way, by whose they are.",
+		"hallmark_heavy_under_way":         "Requests under way that cost much.",
+		"hallmark_connections":             "Connections.",
 		"hallmark_collected_total":         "What was removed because nothing needs it, by kind.",
 		"hallmark_collected_bytes_total":   "Bytes of what was removed.",
 		"hallmark_broken_total":            "Objects that were found without their bytes, by kind.",
@@ -125,10 +129,10 @@ func (m *metrics) write(w io.Writer) {
 		head(name, "counter")
 		fmt.Fprintf(w, "%s %d\n", key, m.counters[key].Load())
 	}
-	for _, key := range slices.Sorted(maps.Keys(m.gauges)) {
-		name, _, _ := strings.Cut(key, "{")
-		head(name, "gauge")
-		fmt.Fprintf(w, "%s %d\n", key, m.gauges[key]())
+	for _, name := range slices.Sorted(maps.Keys(m.gauges)) {
+		plain, _, _ := strings.Cut(name, "{")
+		head(plain, "gauge")
+		fmt.Fprintf(w, "%s %d\n", name, m.gauges[name]())
 	}
 	for _, key := range slices.Sorted(maps.Keys(m.times)) {
 		name, kind, _ := strings.Cut(key, "\x00")
@@ -174,4 +178,55 @@ func residentMemory() int64 {
 		return 0
 	}
 	return resident * int64(os.Getpagesize())
+}
+
+// refusals counts requests and connections that the server did not want, by reason. The log has one line a minute for each
+// reason: whoever is refused comes again.
+type refusals struct {
+	now atomic.Int64 // requests that are being refused
+
+	mu  sync.Mutex
+	all map[string]*refusal
+}
+
+type refusal struct {
+	count, logged int64
+	at            time.Time // of the last line in the log
+}
+
+// refusalTime is between two lines of the log about refusals of one reason.
+const refusalTime = time.Minute
+
+// count counts a refusal. The client may be empty, and the reason, for none.
+func (f *refusals) count(s *Server, reason, client string) {
+	if reason == "" {
+		return
+	}
+	s.metrics.add(1, "hallmark_refused_total", "reason", reason)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.all == nil {
+		f.all = map[string]*refusal{}
+	}
+	one := f.all[reason]
+	if one == nil {
+		one = new(refusal)
+		f.all[reason] = one
+	}
+	one.count++
+	if now := time.Now(); now.Sub(one.at) >= refusalTime {
+		s.Log.Warn("clients are refused", "reason", reason, "count", one.count-one.logged, "last", client)
+		one.at, one.logged = now, one.count
+	}
+}
+
+// counts returns how many there were, by reason.
+func (f *refusals) counts() map[string]int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := map[string]int64{}
+	for reason, one := range f.all {
+		out[reason] = one.count
+	}
+	return out
 }

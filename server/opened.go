@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"hallmark/internal/atomicfile"
 	"hallmark/profile"
 	"hallmark/profile/compact"
 	"hallmark/profile/fromany"
@@ -120,7 +121,7 @@ func (o *opened) count() int64 {
 
 // openProfile returns a profile with the names that the store has by now, and compared with a base where that is not
 // empty. Whoever asks for one that is being opened waits for it.
-func (s *Server) openProfile(ctx context.Context, id, base string) (*openedProfile, error) {
+func (s *Server) openProfile(ctx context.Context, by asker, id, base string) (*openedProfile, error) {
 	if !store.IsObject(id) || base != "" && !store.IsObject(base) {
 		return nil, fail(http.StatusNotFound, "no profile has this name: it is a SHA-256 in lower-case hexadecimal")
 	}
@@ -131,7 +132,7 @@ func (s *Server) openProfile(ctx context.Context, id, base string) (*openedProfi
 	_, value, err := s.fetches.share(ctx, "open "+key, func(ctx context.Context) (any, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, openTime, errOpenTime)
 		defer cancel()
-		o, err := s.readOpened(ctx, id, base)
+		o, err := s.readOpened(ctx, by, id, base)
 		if err != nil {
 			return nil, profileError(err)
 		}
@@ -146,14 +147,15 @@ func (s *Server) openProfile(ctx context.Context, id, base string) (*openedProfi
 }
 
 // readOpened reads a profile and its base, and looks for names.
-func (s *Server) readOpened(ctx context.Context, id, base string) (*openedProfile, error) {
-	ctx, done, err := s.takeHeavy(ctx)
+func (s *Server) readOpened(ctx context.Context, by asker, id, base string) (*openedProfile, error) {
+	slot, err := s.takeHeavy(ctx, by.client)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer slot.release()
+	by.slot = slot
 	o := &openedProfile{id: id, base: base, at: time.Now(), generation: s.catalog.generation.Load()}
-	p, title, err := s.readNamed(ctx, id, o)
+	p, title, err := s.readNamed(ctx, by, id, o)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +164,7 @@ func (s *Server) readOpened(ctx context.Context, id, base string) (*openedProfil
 	if base == id {
 		other, o.shown.BaseTitle = p, title
 	} else if base != "" {
-		if other, o.shown.BaseTitle, err = s.readNamed(ctx, base, o); err != nil {
+		if other, o.shown.BaseTitle, err = s.readNamed(ctx, by, base, o); err != nil {
 			return nil, err
 		}
 		kind, err := p.SampleType("")
@@ -185,7 +187,7 @@ func (s *Server) readOpened(ctx context.Context, id, base string) (*openedProfil
 
 // readNamed reads a profile of the store and gives it names. No profile makes the server fetch or keep anything, as
 // for those that pass through.
-func (s *Server) readNamed(ctx context.Context, id string, o *openedProfile) (*compact.Profile, string, error) {
+func (s *Server) readNamed(ctx context.Context, by asker, id string, o *openedProfile) (*compact.Profile, string, error) {
 	record, err := s.Store.Profile(ctx, id)
 	if err != nil {
 		return nil, "", err
@@ -194,10 +196,11 @@ func (s *Server) readNamed(ctx context.Context, id string, o *openedProfile) (*c
 		return nil, "", fail(http.StatusRequestEntityTooLarge, "the profile has more than %d bytes", maxMessage)
 	}
 	memory := fromany.Memory(record.Size)
-	if err := s.profiles.decoded.take(ctx, memory, roomTime); err != nil {
+	room, err := s.profiles.decoded.take(ctx, by.client, memory, roomTime)
+	if err != nil {
 		return nil, "", err
 	}
-	defer s.profiles.decoded.give(memory)
+	defer room.release()
 	content, err := s.Store.OpenProfile(ctx, record)
 	if err != nil {
 		return nil, "", err
@@ -210,7 +213,7 @@ func (s *Server) readNamed(ctx context.Context, id string, o *openedProfile) (*c
 	if s.Symbols != nil {
 		waiting, cancel := context.WithTimeout(ctx, nameTime)
 		defer cancel()
-		known := &storeSymbols{server: s, ctx: ctx, waiting: waiting, names: newNames()}
+		known := &storeSymbols{server: s, by: by, ctx: ctx, waiting: waiting, names: newNames()}
 		places := p.Places()
 		before := locationsWithNames(places)
 		misses := profile.Symbolize(places, known)
@@ -265,11 +268,32 @@ func footprint(p *compact.Profile) int64 {
 // writeNamed writes a profile by pprof, which takes several times the memory.
 func (s *Server) writeNamed(w io.Writer, p *compact.Profile) error {
 	memory := min(8*footprint(p), maxBodies)
-	if err := s.profiles.decoded.take(context.Background(), memory, roomTime); err != nil {
+	room, err := s.profiles.decoded.take(context.Background(), "", memory, roomTime)
+	if err != nil {
 		return web.ErrBusy
 	}
-	defer s.profiles.decoded.give(memory)
+	defer room.release()
 	return profile.Write(w, p.Pprof())
+}
+
+// download answers with an open profile by pprof. It is whole before any of it is sent, as the client may be slow.
+func (s *Server) download(w *exchange, o *openedProfile) error {
+	f, err := atomicfile.Scratch()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := o.shown.Download(f); err != nil {
+		if errors.Is(err, web.ErrBusy) {
+			return s.profiles.decoded.busy
+		}
+		return err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	_, err = io.Copy(w, f)
+	return ignoreGone(err)
 }
 
 // oneProfile is a source of one profile, which the path names.
@@ -297,7 +321,7 @@ func newViewer() viewer {
 }
 
 // profilePage leads to the page of a profile: what it loads is below its own path, and so are its questions.
-func (s *Server) profilePage(w http.ResponseWriter, r *http.Request, _ caller) error {
+func (s *Server) profilePage(w *exchange, r *http.Request, _ caller) error {
 	id, base := r.PathValue("id"), r.URL.Query().Get("base")
 	if !store.IsObject(id) || base != "" && !store.IsObject(base) {
 		return fail(http.StatusNotFound, "no profile has this name: it is a SHA-256 in lower-case hexadecimal")
@@ -312,7 +336,7 @@ func (s *Server) profilePage(w http.ResponseWriter, r *http.Request, _ caller) e
 }
 
 // viewProfile serves the page of a profile, and its questions. The path of one that is compared has "vs/BASE/" in it.
-func (s *Server) viewProfile(w http.ResponseWriter, r *http.Request, _ caller) error {
+func (s *Server) viewProfile(w *exchange, r *http.Request, _ caller) error {
 	id, rest, base := r.PathValue("id"), r.PathValue("rest"), ""
 	prefix := "/profiles/" + id
 	if more, ok := strings.CutPrefix(rest, "vs/"); ok {
@@ -325,7 +349,7 @@ func (s *Server) viewProfile(w http.ResponseWriter, r *http.Request, _ caller) e
 		http.StripPrefix(prefix, s.viewer.shell).ServeHTTP(w, r)
 		return nil
 	}
-	o, err := s.openProfile(r.Context(), id, base)
+	o, err := s.openProfile(r.Context(), w.asker(), id, base)
 	if errors.Is(err, blob.ErrNotExist) {
 		err = fail(http.StatusNotFound, "the server has no such profile, or has it no longer")
 	}

@@ -131,7 +131,7 @@ func TestMissing(t *testing.T) {
 		t.Errorf("what has come is still missing: %+v", list)
 	}
 	for i := range 2 * maxAsked {
-		s.missing.note(t.Context(), numberedID(t, 100+i), "")
+		s.missing.note("", numberedID(t, 100+i), "")
 	}
 	all := s.missing.list()
 	if len(all) != maxAsked || all[0].ID != id {
@@ -471,7 +471,7 @@ func TestWhoAsked(t *testing.T) {
 		t.Errorf("to a reader: %+v", a)
 	}
 	for i := range 2 * maxAsked {
-		s.asked.note(context.WithValue(t.Context(), askerKey{}, fmt.Sprint(i)), p.id, "")
+		s.asked.note(fmt.Sprint(i), p.id, "")
 	}
 	if a := about(Admin); a.Count != 4+2*maxAsked || len(a.By) != maxAskers {
 		t.Errorf("%d by %d", a.Count, len(a.By))

@@ -46,53 +46,13 @@ const (
 
 // profiles is what the server knows of messages that it gives names.
 type profiles struct {
-	bodies  room          // bytes of requests
-	decoded room          // bytes that messages take, as otlp.Cost counts them
+	bodies  pool          // bytes of requests
+	decoded pool          // bytes that messages take, as otlp.Cost counts them
 	waiting chan struct{} // a place for each message that waits for indexes
 }
 
-// room is memory that several requests share.
-type room struct {
-	mu    sync.Mutex
-	left  int64
-	queue []chan struct{} // of those who wait
-}
-
-// take takes n bytes, for the caller to give back. It waits so long for others to do so.
-func (r *room) take(ctx context.Context, n int64, wait time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	for {
-		r.mu.Lock()
-		if n <= r.left {
-			r.left -= n
-			r.mu.Unlock()
-			return nil
-		}
-		freed := make(chan struct{})
-		r.queue = append(r.queue, freed)
-		r.mu.Unlock()
-		select {
-		case <-ctx.Done():
-			return fail(http.StatusServiceUnavailable, "the server has too many profiles at once")
-		case <-freed:
-		}
-	}
-}
-
-// give gives bytes back.
-func (r *room) give(n int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.left += n
-	for _, waiting := range r.queue {
-		close(waiting)
-	}
-	r.queue = nil
-}
-
 // forwardProfiles takes an OTLP message that is to be passed on with names.
-func (s *Server) forwardProfiles(w http.ResponseWriter, r *http.Request, who caller) error {
+func (s *Server) forwardProfiles(w *exchange, r *http.Request, who caller) error {
 	if err := s.mayForward(r, who); err != nil {
 		return err
 	}
@@ -100,17 +60,17 @@ func (s *Server) forwardProfiles(w http.ResponseWriter, r *http.Request, who cal
 	if err != nil {
 		return err
 	}
-	body, finish, err := s.body(w, r, who, maxMessage)
+	body, finish, err := s.body(w, r, maxMessage)
 	if err != nil {
 		return err
 	}
 	defer finish()
-	b, done, err := s.readMessage(r, body)
+	b, done, err := s.readMessage(r, w.client, body)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if err := s.enqueue(r, b, isJSON); err != nil {
+	if err := s.enqueue(r, w.client, b, isJSON); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", protobufType)
@@ -144,8 +104,8 @@ func hopsOf(r *http.Request) int {
 }
 
 // enqueue has a message passed on, if it is sound.
-func (s *Server) enqueue(r *http.Request, b []byte, isJSON bool) error {
-	m, done, err := s.parse(r.Context(), b, isJSON, roomTime)
+func (s *Server) enqueue(r *http.Request, client string, b []byte, isJSON bool) error {
+	m, done, err := s.parse(r.Context(), client, b, isJSON, roomTime)
 	if err != nil {
 		return err
 	}
@@ -161,7 +121,7 @@ func (s *Server) enqueue(r *http.Request, b []byte, isJSON bool) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Forward.Add(b, hopsOf(r)); err != nil {
+	if err := s.Forward.Add(b, client, hopsOf(r)); err != nil {
 		return &statusError{http.StatusServiceUnavailable, err}
 	}
 	return nil
@@ -180,17 +140,24 @@ func otlpType(r *http.Request) (isJSON bool, err error) {
 }
 
 // readMessage returns a body, for which it takes memory until done.
-func (s *Server) readMessage(r *http.Request, body io.Reader) (b []byte, done func(), err error) {
+func (s *Server) readMessage(r *http.Request, client string, body io.Reader) (b []byte, done func(), err error) {
 	taken := int64(0)
-	give := func() { s.profiles.bodies.give(taken) }
+	var held []*slot
+	give := func() {
+		for _, one := range held {
+			one.release()
+		}
+	}
 	// Memory is taken for what has come, not for what a client says will come.
 	for {
 		if len(b) == cap(b) {
 			more := min(max(64<<10, taken), maxMessage+1-taken)
-			if err := s.profiles.bodies.take(r.Context(), more, roomTime); err != nil {
+			one, err := s.profiles.bodies.take(r.Context(), client, more, roomTime)
+			if err != nil {
 				give()
 				return nil, nil, err
 			}
+			held = append(held, one)
 			taken += more
 			b = append(make([]byte, 0, taken), b...)
 		}
@@ -210,7 +177,7 @@ func (s *Server) readMessage(r *http.Request, body io.Reader) (b []byte, done fu
 }
 
 // parse decodes a message, which takes memory until done. It waits so long for that memory.
-func (s *Server) parse(ctx context.Context, b []byte, isJSON bool, wait time.Duration) (m *otlp.Message, done func(), err error) {
+func (s *Server) parse(ctx context.Context, client string, b []byte, isJSON bool, wait time.Duration) (m *otlp.Message, done func(), err error) {
 	count, decode := otlp.Cost, otlp.Parse
 	if isJSON {
 		count, decode = otlp.CostJSON, otlp.ParseJSON
@@ -219,15 +186,15 @@ func (s *Server) parse(ctx context.Context, b []byte, isJSON bool, wait time.Dur
 	if err != nil {
 		return nil, nil, messageError(err)
 	}
-	room := &s.profiles.decoded
-	if err := room.take(ctx, cost, wait); err != nil {
+	room, err := s.profiles.decoded.take(ctx, client, cost, wait)
+	if err != nil {
 		return nil, nil, err
 	}
 	if m, err = decode(b, otlp.Options{}); err != nil {
-		room.give(cost)
+		room.release()
 		return nil, nil, messageError(err)
 	}
-	return m, func() { room.give(cost) }, nil
+	return m, room.release, nil
 }
 
 // messageError is an error that the sender of a message made.
@@ -238,9 +205,12 @@ func messageError(err error) error {
 	return &statusError{http.StatusBadRequest, err}
 }
 
+// forwarding is the client that messages are given names for which are passed on.
+const forwarding = "forward"
+
 // prepare gives a message names, before it is passed on.
 func (s *Server) prepare(ctx context.Context, b []byte) ([]byte, error) {
-	m, done, err := s.parse(ctx, b, false, nameTime)
+	m, done, err := s.parse(ctx, forwarding, b, false, nameTime)
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +224,7 @@ func (s *Server) prepare(ctx context.Context, b []byte) ([]byte, error) {
 	default:
 		cancel()
 	}
-	if n := s.nameMessage(ctx, waiting, m, int64(maxMessage-len(b))); n.Locations == 0 {
+	if n := s.nameMessage(ctx, waiting, asker{client: forwarding}, m, int64(maxMessage-len(b))); n.Locations == 0 {
 		return b, nil
 	}
 	return m.Append(nil)
@@ -263,13 +233,13 @@ func (s *Server) prepare(ctx context.Context, b []byte) ([]byte, error) {
 // nameMessage gives a message the names that the store has. No message makes the server fetch or keep
 // anything: files that upstream servers or directories of this machine have do not count. It waits
 // for indexes until waiting is done. The message grows by no more than so many bytes.
-func (s *Server) nameMessage(ctx, waiting context.Context, m *otlp.Message, most int64) (n named) {
+func (s *Server) nameMessage(ctx, waiting context.Context, by asker, m *otlp.Message, most int64) (n named) {
 	files, names := 0, newNames()
 	n.Named = m.Symbolize(most, func(f otlp.File) []symbol.Result {
 		if files++; files > maxIdentities || ctx.Err() != nil {
 			return nil
 		}
-		results, err := s.lookupStored(ctx, waiting, names, f, "")
+		results, err := s.lookupStored(ctx, waiting, by, names, f, "")
 		var miss *symbols.MissError
 		if errors.As(err, &miss) && miss.Miss == symbols.Pending {
 			n.pending = true
@@ -347,9 +317,9 @@ func (n *names) copy(s string) string {
 
 // lookupStored returns what the index of a file that the store has knows of its addresses, while there is room for names.
 // An index that is damaged has another one in its place. With an error of the store it returns what it knows until then.
-func (s *Server) lookupStored(ctx, waiting context.Context, n *names, f otlp.File, path string) (out []symbol.Result, err error) {
+func (s *Server) lookupStored(ctx, waiting context.Context, by asker, n *names, f otlp.File, path string) (out []symbol.Result, err error) {
 	for range 2 {
-		x, err := s.storedIndex(ctx, waiting, f, path)
+		x, err := s.storedIndex(ctx, waiting, by, f, path)
 		if err != nil {
 			return nil, err
 		}
@@ -367,21 +337,21 @@ func (s *Server) lookupStored(ctx, waiting context.Context, n *names, f otlp.Fil
 
 // storedIndex returns the index of a file that the store has, for the caller to close. The path, which may be empty, is
 // what is shown of a file that it does not have.
-func (s *Server) storedIndex(ctx, waiting context.Context, f otlp.File, path string) (*symbols.Index, error) {
+func (s *Server) storedIndex(ctx, waiting context.Context, by asker, f otlp.File, path string) (*symbols.Index, error) {
 	if s.Symbols == nil {
 		return nil, &symbols.MissError{Miss: symbols.NoFile}
 	}
 	m, err := s.Store.Manifest(ctx, f.ID)
 	if errors.Is(err, blob.ErrNotExist) {
-		s.missing.note(ctx, f.ID, path)
+		s.missing.note(by.name, f.ID, path)
 		return nil, &symbols.MissError{Miss: symbols.NoFile}
 	}
 	if err != nil {
 		s.metrics.add(1, "hallmark_store_failures_total")
 		return nil, err
 	}
-	s.usedForIndex(ctx, m)
-	x, err := s.index(ctx, waiting, m)
+	s.usedForIndex(ctx, by.name, m)
+	x, err := s.index(ctx, waiting, by.slot, m)
 	if err != nil {
 		return nil, err
 	}

@@ -296,11 +296,11 @@ func TestForwardRefusals(t *testing.T) {
 	if status := statusOf(messageError(fmt.Errorf("a message: %w", profile.ErrTooLarge))); status != 413 {
 		t.Errorf("a message that takes too much memory: %d", status)
 	}
-	if left := s.profiles.bodies.left; left != maxBodies {
-		t.Errorf("%d bytes of the memory of bodies were not given back", maxBodies-left)
+	if used := s.profiles.bodies.inUse(); used != 0 {
+		t.Errorf("%d bytes of the memory of bodies were not given back", used)
 	}
-	if left := s.profiles.decoded.left; left != otlp.DefaultMaxMemory {
-		t.Errorf("%d bytes of the memory of messages were not given back", otlp.DefaultMaxMemory-left)
+	if used := s.profiles.decoded.inUse(); used != 0 {
+		t.Errorf("%d bytes of the memory of messages were not given back", used)
 	}
 	if len(c.came) != 0 {
 		t.Error("something was passed on")
@@ -314,7 +314,7 @@ func TestForwardFull(t *testing.T) {
 	c := newCollector(t)
 	good := encoded(t, bareProfile(t, program(t)), false)
 	s, base := start(t, func(conf *Config) {
-		conf.Forward = &forward.Forwarder{URL: c.URL + forward.Path, MaxQueue: 2 * int64(len(good))}
+		conf.Forward = &forward.Forwarder{URL: c.URL + forward.Path, MaxQueue: 3 * int64(len(good))} // a client leaves as much as it has
 	})
 	send := func() answered {
 		return ask(t, "POST", base+forward.Path, bytes.NewReader(good), "Content-Type", "application/x-protobuf")
@@ -371,20 +371,6 @@ func testTokens(t *testing.T) (file string, secrets map[Role]string) {
 	return file, secrets
 }
 
-func TestRoom(t *testing.T) {
-	r := room{left: 10}
-	if err := r.take(t.Context(), 6, time.Second); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.take(t.Context(), 6, 10*time.Millisecond); statusOf(err) != 503 {
-		t.Errorf("too much: %v", err)
-	}
-	time.AfterFunc(20*time.Millisecond, func() { r.give(6) })
-	if err := r.take(t.Context(), 9, testenv.Patience); err != nil {
-		t.Errorf("what was given back: %v", err)
-	}
-}
-
 // TestForwardEnds has the server end while a message waits for its backend: it is sent first.
 func TestForwardEnds(t *testing.T) {
 	came, release := make(chan struct{}), make(chan struct{})
@@ -411,7 +397,7 @@ func TestForwardEnds(t *testing.T) {
 	if err := <-ended; err != nil || !sent.Load() {
 		t.Errorf("%v, sent: %v", err, sent.Load())
 	}
-	if err := s.Forward.Add(good, 0); err == nil {
+	if err := s.Forward.Add(good, "", 0); err == nil {
 		t.Error("a server that has ended takes messages")
 	}
 }

@@ -2,11 +2,15 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"hallmark/addr"
 	"hallmark/buildid"
@@ -14,7 +18,9 @@ import (
 	"hallmark/internal/testenv"
 	"hallmark/reason"
 	"hallmark/server/client"
+	"hallmark/server/columns"
 	"hallmark/server/remote"
+	"hallmark/server/symbols"
 	"hallmark/symbol"
 )
 
@@ -30,6 +36,40 @@ func asking(t *testing.T, base string) (*debuginfo.Library, *[]string) {
 	l := &debuginfo.Library{Remote: &remote.Server{Client: c, Warn: func(err error) { *warnings = append(*warnings, err.Error()) }}}
 	l.Indexes.Dir = t.TempDir()
 	return l, warnings
+}
+
+// TestRemotePatience asks for many files a server that says of each after a while that its index is being made.
+func TestRemotePatience(t *testing.T) {
+	var asked atomic.Int32
+	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		time.Sleep(10 * time.Millisecond)
+		b := columns.NewBuilder()
+		b.Files = append(b.Files, columns.FileAnswer{Why: string(symbols.Pending)})
+		w.Write(b.Answer.Append(nil))
+	}))
+	defer slow.Close()
+	c, err := client.New(slow.URL, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var warnings []string
+	s := &remote.Server{Client: c, Patience: 200 * time.Millisecond, Warn: func(err error) { warnings = append(warnings, err.Error()) }}
+	for i := range 100 {
+		id, err := buildid.Parse(fmt.Sprintf("%040x", i+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Open(t.Context(), debuginfo.Query{ID: id}) != nil {
+			t.Fatal("a server without symbols has some")
+		}
+	}
+	if n := asked.Load(); n > 100 { // 1500 without a bound, and 20 where nothing else takes time
+		t.Errorf("the server was asked %d times", n)
+	}
+	if len(warnings) == 0 || !strings.Contains(warnings[len(warnings)-1], "took too long in sum") {
+		t.Errorf("%q", warnings)
+	}
 }
 
 // TestRemote has a library ask a server for a program that this machine has nothing of, in any order,

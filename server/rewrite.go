@@ -29,33 +29,31 @@ const (
 
 // rewrite answers with the profile that it was sent, with names: in pprof's format or OTLP's, compressed by gzip
 // where it was. Names come from where those of forwardProfiles do.
-func (s *Server) rewrite(w http.ResponseWriter, r *http.Request, who caller) error {
+func (s *Server) rewrite(w *exchange, r *http.Request, who caller) error {
 	if s.Symbols == nil {
 		return fail(http.StatusNotFound, "this server does not symbolize")
 	}
-	body, finish, err := s.body(w, r, who, maxMessage)
+	body, finish, err := s.body(w, r, maxMessage)
 	if err != nil {
 		return err
 	}
 	defer finish()
-	in, given, err := s.readMessage(r, body)
+	in, given, err := s.readMessage(r, w.client, body)
 	if err != nil {
 		return err
 	}
 	defer given()
-	held, done, err := s.takeHeavy(r.Context())
-	if err != nil {
+	if w.slot, err = s.takeHeavy(r.Context(), w.client); err != nil {
 		return err
 	}
-	defer done()
-	r = r.WithContext(held)
+	defer w.slot.release()
 	b, isGzip := in, bytes.HasPrefix(in, []byte{0x1f, 0x8b})
 	if isGzip {
 		z, err := gzip.NewReader(bytes.NewReader(in))
 		if err != nil {
 			return encodingError("gzip", err)
 		}
-		if b, given, err = s.readMessage(r, &decoding{&atMost{z, maxMessage}, "gzip"}); err != nil {
+		if b, given, err = s.readMessage(r, w.client, &decoding{&atMost{z, maxMessage}, "gzip"}); err != nil {
 			return err
 		}
 		defer given()
@@ -69,14 +67,14 @@ func (s *Server) rewrite(w http.ResponseWriter, r *http.Request, who caller) err
 }
 
 // rewriteOTLP answers with a message.
-func (s *Server) rewriteOTLP(w http.ResponseWriter, r *http.Request, waiting context.Context, b []byte, isGzip bool) error {
+func (s *Server) rewriteOTLP(w *exchange, r *http.Request, waiting context.Context, b []byte, isGzip bool) error {
 	isJSON := otlp.IsJSON(b)
-	m, done, err := s.parse(r.Context(), b, isJSON, roomTime)
+	m, done, err := s.parse(r.Context(), w.client, b, isJSON, roomTime)
 	if err != nil {
 		return err
 	}
 	defer done()
-	named := s.nameMessage(r.Context(), waiting, m, int64(maxMessage-len(b)))
+	named := s.nameMessage(r.Context(), waiting, w.asker(), m, int64(maxMessage-len(b)))
 	encode, kind := m.Append, protobufType
 	if isJSON {
 		encode, kind = m.AppendJSON, jsonType
@@ -89,6 +87,8 @@ func (s *Server) rewriteOTLP(w http.ResponseWriter, r *http.Request, waiting con
 		kind = "application/gzip"
 	}
 	named.describe(w.Header(), kind)
+	done() // the client may be slow
+	w.slot.release()
 	if !isGzip {
 		_, err = w.Write(out)
 		return ignoreGone(err)
@@ -109,17 +109,18 @@ func (n *named) describe(h http.Header, kind string) {
 }
 
 // rewritePprof answers with a profile by pprof.
-func (s *Server) rewritePprof(w http.ResponseWriter, r *http.Request, waiting context.Context, in []byte) error {
+func (s *Server) rewritePprof(w *exchange, r *http.Request, waiting context.Context, in []byte) error {
 	memory := profile.ReadOptions{}.Limits(int64(len(in))).Memory
-	if err := s.profiles.decoded.take(r.Context(), memory, roomTime); err != nil {
+	room, err := s.profiles.decoded.take(r.Context(), w.client, memory, roomTime)
+	if err != nil {
 		return err
 	}
-	defer s.profiles.decoded.give(memory)
+	defer room.release()
 	p, limits, err := profile.ReadLimited(bytes.NewReader(in), profile.ReadOptions{})
 	if err != nil {
 		return messageError(err)
 	}
-	known := &storeSymbols{server: s, ctx: r.Context(), waiting: waiting, names: newNames()}
+	known := &storeSymbols{server: s, by: w.asker(), ctx: r.Context(), waiting: waiting, names: newNames()}
 	before := locationsWithNames(p)
 	misses := profile.Symbolize(p, known)
 	if err := profile.Check(p, limits); err != nil {
@@ -128,8 +129,15 @@ func (s *Server) rewritePprof(w http.ResponseWriter, r *http.Request, waiting co
 	n := named{pending: known.pending.Load()}
 	n.Locations, n.Bare = locationsWithNames(p)-before, len(misses)
 	s.countNamed(n.Named)
+	var out bytes.Buffer // the client may be slow
+	if err := profile.Write(&out, p); err != nil {
+		return err
+	}
+	room.release()
+	w.slot.release()
 	n.describe(w.Header(), "application/octet-stream")
-	return ignoreGone(profile.Write(w, p))
+	_, err = w.Write(out.Bytes())
+	return ignoreGone(err)
 }
 
 // locationsWithNames returns how many locations have functions.
@@ -145,6 +153,7 @@ func locationsWithNames(p *pprof.Profile) (n int) {
 // storeSymbols are the symbols that the store has, for profiles.
 type storeSymbols struct {
 	server       *Server
+	by           asker
 	ctx, waiting context.Context
 	names        *names
 	pending      atomic.Bool // an index is being made
@@ -171,7 +180,7 @@ func (k *storeSymbols) Lookup(b *profile.Binary, offsets []addr.Offset) []symbol
 	for i, o := range offsets {
 		addresses[i].At = uint64(o)
 	}
-	out, err := k.server.lookupStored(k.ctx, k.waiting, k.names, otlp.File{ID: b.ID, Content: b.Content, Addresses: addresses}, b.Path)
+	out, err := k.server.lookupStored(k.ctx, k.waiting, k.by, k.names, otlp.File{ID: b.ID, Content: b.Content, Addresses: addresses}, b.Path)
 	var why *symbols.MissError
 	switch {
 	case errors.As(err, &why):

@@ -23,7 +23,7 @@ const (
 
 // search answers which identities begin with a text, or have it in a path, the name of an archive, or of neither
 // where it is empty. It looks at the catalogue in memory.
-func (s *Server) search(w http.ResponseWriter, r *http.Request, _ caller) error {
+func (s *Server) search(w *exchange, r *http.Request, _ caller) error {
 	q := r.URL.Query()
 	text := strings.TrimSpace(q.Get("q"))
 	if len(text) > maxSearch {
@@ -73,7 +73,7 @@ func (c *catalog) find(text string, offset, limit int) api.SearchAnswer {
 }
 
 // sections returns the sections of the files that are served for an identity.
-func (s *Server) sections(r *http.Request, m *store.Manifest) (out []api.Section, err error) {
+func (s *Server) sections(r *http.Request, client string, m *store.Manifest) (out []api.Section, err error) {
 	for kind, f := range map[string]*store.File{"executable": m.Executable(), "debuginfo": m.DebugInfo()} {
 		if f == nil || kind == "debuginfo" && f == m.Executable() {
 			continue
@@ -82,7 +82,7 @@ func (s *Server) sections(r *http.Request, m *store.Manifest) (out []api.Section
 		if err != nil {
 			return nil, err
 		}
-		image, err := s.headersOf(r.Context(), o)
+		image, err := s.headersOf(r.Context(), client, o)
 		if image != nil {
 			for i := range image.Sections {
 				section := &image.Sections[i]
@@ -105,7 +105,7 @@ func (s *Server) sections(r *http.Request, m *store.Manifest) (out []api.Section
 }
 
 // health answers how the server is, for people.
-func (s *Server) health(w http.ResponseWriter, r *http.Request, who caller) error {
+func (s *Server) health(w *exchange, r *http.Request, who caller) error {
 	answers := s.storeAnswers(r.Context())
 	if answers {
 		_, _ = s.profileList(r.Context()) // what is known is shown
@@ -114,6 +114,7 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request, who caller) erro
 	out := api.Health{
 		Started: s.started.UTC().Truncate(time.Second), Identities: s.catalog.len(), Complete: s.catalog.isComplete(),
 		Profiles: len(profiles), ProfileBytes: size, Open: s.opened.count(), StoreAnswers: answers, ReadOnly: s.ReadOnly,
+		Refused: s.refused.counts(), Connections: s.conns.count(), Requests: s.gates.known.inUse() + s.gates.strangers.inUse(),
 		Symbolizes: s.Symbols != nil, Forwards: s.Forward != nil, Who: who.name, Tokens: s.Tokens != "",
 	}
 	out.BrokenFiles, out.Broken = s.brokenFiles()

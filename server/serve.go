@@ -19,19 +19,26 @@ const (
 	idleTime   = 2 * time.Minute
 	graceTime  = 30 * time.Second // for requests under way when the server ends
 	maxHeader  = 64 << 10         // bytes
-	stallTime  = time.Minute      // in which a client has to take or send something
+	maxStreams = 100              // requests at once on a connection of HTTP/2
 )
 
-// Serve answers on l until ctx is done, and then those requests that are under way.
-func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+// httpServer returns what answers on connections.
+func (s *Server) httpServer() *http.Server {
 	h := &http.Server{
-		Handler: s, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+		Handler: s, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader, ConnState: s.conns.onState,
 		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelWarn),
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: paceTime, SendPingTimeout: paceTime},
 	}
 	h.Protocols = new(http.Protocols)
 	h.Protocols.SetHTTP1(true)
 	h.Protocols.SetHTTP2(true)
 	h.Protocols.SetUnencryptedHTTP2(true) // which gRPC without TLS is
+	return h
+}
+
+// Serve answers on l until ctx is done, and then those requests that are under way.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	h := s.httpServer()
 	var house sync.WaitGroup
 	house.Go(func() { s.keepHouse(ctx) })
 	passing, stopPassing := context.WithCancel(context.WithoutCancel(ctx))

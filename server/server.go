@@ -6,19 +6,23 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"hallmark/buildid"
@@ -62,8 +66,11 @@ type Config struct {
 	CheckEvery time.Duration
 	Retention  store.Retention
 	// Requests bounds how many are answered at a time, 512 when 0, and Heavy those that take
-	// much memory or time, 8 when 0.
-	Requests, Heavy int
+	// much memory or time, 8 when 0. Connections bounds how many there are: eight times as many as requests when 0,
+	// and in any case half of the files that this process may open.
+	Requests, Heavy, Connections int
+	// TrustedProxies are networks of proxies whose word counts in X-Forwarded-For: they say for whom they ask.
+	TrustedProxies []netip.Prefix
 	// Limits bound what one client may take; none when zero.
 	Limits Limits
 	// Forward sends OTLP profiles on, with names; nil for a server that takes none. Its Prepare,
@@ -110,10 +117,12 @@ type Server struct {
 	opened    opened
 	viewer    viewer
 
-	slots   chan struct{}
-	heavy   chan struct{}
-	files   chan struct{} // a place for each file that is on its way
-	name    string        // of this server among those that ask each other
+	gates   gates
+	conns   conns
+	heavy   pool
+	files   *gate // of files that are on their way
+	refused refusals
+	name    string // of this server among those that ask each other
 	mux     *http.ServeMux
 	handler http.Handler
 }
@@ -126,6 +135,8 @@ func New(c Config) *Server {
 	if c.Heavy == 0 {
 		c.Heavy = 8
 	}
+	c.Connections = mostConns(cmp.Or(c.Connections, 8*c.Requests))
+	c.Requests = min(c.Requests, max(4, c.Connections/2)) // those that are silent find room, too
 	if c.Opened == 0 {
 		c.Opened = defaultOpened
 	}
@@ -135,7 +146,8 @@ func New(c Config) *Server {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{Config: c, catalog: newCatalog(), metrics: newMetrics(), slots: make(chan struct{}, c.Requests), heavy: make(chan struct{}, c.Heavy), files: make(chan struct{}, c.Heavy), name: newName()}
+	s := &Server{Config: c, catalog: newCatalog(), metrics: newMetrics(), name: newName()}
+	s.share()
 	s.guard = guard{file: c.Tokens, log: c.Log.Error}
 	s.meter = meter{Limits: c.Limits, now: s.now}
 	s.Store.OnChange = func(m *store.Manifest) {
@@ -157,7 +169,7 @@ func New(c Config) *Server {
 		c.Symbols.OnDamage = func() { s.metrics.add(1, "hallmark_damaged_indexes_total") }
 		c.Symbols.Made = func(result string) { s.metrics.add(1, "hallmark_indexes_total", "result", result) }
 	}
-	s.profiles = profiles{bodies: room{left: maxBodies}, decoded: room{left: otlp.DefaultMaxMemory}, waiting: make(chan struct{}, waitingSenders)}
+	s.profiles.waiting = make(chan struct{}, waitingSenders)
 	s.viewer, s.started = newViewer(), time.Now()
 	s.metrics.gauges["hallmark_profiles_open"] = s.opened.count
 	if f := c.Forward; f != nil {
@@ -169,6 +181,26 @@ func New(c Config) *Server {
 	s.routes()
 	return s
 }
+
+// share divides what the server has between clients.
+func (s *Server) share() {
+	busy := fail(http.StatusTooManyRequests, "the server is busy")
+	s.gates = newGates(s.Requests)
+	s.conns = conns{most: s.Connections, key: s.clientAt, ended: func() { s.refused.count(s, "connections", "") }}
+	s.heavy = pool{size: int64(s.Heavy), busy: busy, eager: true}
+	s.files = newGate(filesOfHeavy*s.Heavy, fail(http.StatusTooManyRequests, "the server has as many files on their way as it takes"))
+	crowded := fail(http.StatusServiceUnavailable, "the server has too many profiles at once")
+	s.profiles.bodies = pool{size: maxBodies, busy: crowded}
+	s.profiles.decoded = pool{size: otlp.DefaultMaxMemory, busy: crowded}
+	for kind, g := range map[string]*gate{"known": s.gates.known, "stranger": s.gates.strangers, "watcher": s.gates.watch} {
+		s.metrics.gauges[withLabels("hallmark_requests_under_way", "of", kind)] = g.inUse
+	}
+	s.metrics.gauges["hallmark_heavy_under_way"] = s.heavy.inUse
+	s.metrics.gauges["hallmark_connections"] = s.conns.count
+}
+
+// filesOfHeavy is how many files can be on their way for each request that may cost much: they take room on the disk.
+const filesOfHeavy = 4
 
 // Load reads which files the store has, for searches by name: all of them, or what has changed since the last call. It
 // ends with ctx.
@@ -254,8 +286,8 @@ func (s *Server) routes() {
 	m.HandleFunc("POST "+exportPath, s.kind("otlp", "", s.exportProfiles))
 	s.mux = m
 	p := http.NewCrossOriginProtection()
-	p.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.refuse(&recorder{ResponseWriter: w}, r, fail(http.StatusForbidden, "a browser sent this from a page of another site"))
+	p.SetDenyHandler(s.kind("foreign", public, func(*exchange, *http.Request, caller) error {
+		return fail(http.StatusForbidden, "a browser sent this from a page of another site")
 	}))
 	s.handler = p.Handler(http.HandlerFunc(s.route))
 }
@@ -268,11 +300,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/readyz":
 		s.readyz(w, r)
 	case r.URL.Path == "/metrics":
-		s.kind("metrics", "", func(w http.ResponseWriter, _ *http.Request, _ caller) error {
-			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-			s.metrics.write(w)
-			return nil
-		})(w, r)
+		s.kind("metrics", "", s.writeMetrics)(w, r)
 	case strings.HasPrefix(r.URL.Path, "/buildid/"):
 		s.kind("buildid", Read, s.buildID)(w, r)
 	default:
@@ -283,20 +311,24 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 // known answers as the mux does, which has text alone for what it does not know: people get it, and others JSON.
 func (s *Server) known(w http.ResponseWriter, r *http.Request) {
 	h, pattern := s.mux.Handler(r)
-	if pattern != "" || isNavigation(r) || r.URL.Path == exportPath {
+	if pattern != "" {
 		s.mux.ServeHTTP(w, r)
 		return
 	}
-	no := &outcome{header: w.Header()}
-	h.ServeHTTP(no, r)
-	switch no.status {
-	case http.StatusNotFound:
-		s.refuse(&recorder{ResponseWriter: w}, r, fail(no.status, "this server has no such path"))
-	case http.StatusMethodNotAllowed:
-		s.refuse(&recorder{ResponseWriter: w}, r, fail(no.status, "%.20q is not for this path, but %s", r.Method, w.Header().Get("Allow")))
-	default:
+	s.kind("unknown", public, func(w *exchange, r *http.Request, _ caller) error {
+		no := &outcome{header: w.Header()}
+		if !isNavigation(r) && r.URL.Path != exportPath {
+			h.ServeHTTP(no, r)
+		}
+		switch no.status {
+		case http.StatusNotFound:
+			return fail(no.status, "this server has no such path")
+		case http.StatusMethodNotAllowed:
+			return fail(no.status, "%.20q is not for this path, but %s", r.Method, w.Header().Get("Allow"))
+		}
 		s.mux.ServeHTTP(w, r)
-	}
+		return nil
+	})(w, r)
 }
 
 // outcome is the status and the header of an answer.
@@ -316,24 +348,50 @@ const bodyTime = 5 * time.Second
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff") // strangers choose names and contents
+	defer s.conns.begin(r.RemoteAddr)()
+	// The deadline of the request before on this connection is still there.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(paceTime))
 	s.handler.ServeHTTP(w, r)
 	// The connection would wait for the rest of the body as long as the client likes.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // where it is not supported, there is no connection
 }
 
-// readyz reports whether the store answers.
+// readyz reports whether the store answers, and whether those that watch the server find room. That others are refused is
+// no reason not to be ready: who makes it refuse one server would have a balancer take away all of them.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
-	if !s.storeAnswers(r.Context()) {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		fmt.Fprintln(w, "the store does not answer")
-		return
+	e := newExchange(w, r)
+	e.client = s.clientAt(r.RemoteAddr)
+	text := "the server has no room for those that watch it"
+	if err := s.gates.watch.enter(e); err == nil {
+		defer e.end()
+		defer s.gates.watch.leave(e)
+		if s.storeAnswers(r.Context()) {
+			fmt.Fprintln(e, "ready")
+			return
+		}
+		text = "the store does not answer"
+	} else {
+		s.refused.count(s, s.reasonOf(err), e.client)
 	}
-	fmt.Fprintln(w, "ready")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	fmt.Fprintln(w, text)
+}
+
+// writeMetrics answers with all numbers.
+func (s *Server) writeMetrics(w *exchange, _ *http.Request, _ caller) error {
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	var b bytes.Buffer
+	s.metrics.write(&b) // it is locked meanwhile, and the client may be slow
+	_, err := w.Write(b.Bytes())
+	return err
 }
 
 // readiness is whether the store answered a moment ago: anybody may ask the server that, as often as they like.
 type readiness struct {
+	asking sync.Mutex
+
 	mu    sync.Mutex
+	known bool
 	until time.Time
 	ready bool
 }
@@ -343,23 +401,42 @@ const (
 	readyWithin = 5 * time.Second
 )
 
-// storeAnswers asks the store once in a second, however many ask the server.
+// get returns what is known, false where the store has to be asked.
+func (r *readiness) get() (ready, fresh, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ready, time.Now().Before(r.until), r.known
+}
+
+// storeAnswers asks the store once in a second, however many ask the server. While it is asked, the answer of before counts.
 func (s *Server) storeAnswers(ctx context.Context) bool {
-	s.readiness.mu.Lock()
-	defer s.readiness.mu.Unlock()
-	if time.Now().Before(s.readiness.until) {
-		return s.readiness.ready
+	r := &s.readiness
+	ready, fresh, known := r.get()
+	switch {
+	case fresh:
+		return ready
+	case r.asking.TryLock():
+	case known:
+		return ready
+	default:
+		r.asking.Lock()
 	}
-	// Others wait for the answer who are not gone when this one is.
+	defer r.asking.Unlock()
+	if ready, fresh, _ = r.get(); fresh {
+		return ready
+	}
+	// Others have the answer who are not gone when this one is.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyWithin)
 	defer cancel()
 	// A bucket that is gone looks like an object that is gone to all requests but GET.
 	_, _, err := blob.Read(ctx, s.Store.Blobs, "ready", blob.MaxSwap)
-	ready := err == nil || errors.Is(err, blob.ErrNotExist)
+	ready = err == nil || errors.Is(err, blob.ErrNotExist)
 	if !ready {
 		s.metrics.add(1, "hallmark_store_failures_total")
 	}
-	s.readiness.ready, s.readiness.until = ready, time.Now().Add(readyTime)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ready, r.known, r.until = ready, true, time.Now().Add(readyTime)
 	return ready
 }
 
@@ -382,10 +459,35 @@ const retryAfter = "5"
 // publicText returns what a client is shown of an error.
 func publicText(err error) string {
 	var known *statusError
-	if statusOf(err) == http.StatusInternalServerError && !errors.As(err, &known) {
+	switch {
+	case errors.Is(err, errCache):
+		return errCache.Error()
+	case statusOf(err) == http.StatusInternalServerError && !errors.As(err, &known):
 		return "the server failed" // what failed is in its log
 	}
 	return err.Error()
+}
+
+// errCache says that what the server keeps besides its store cannot be written.
+var errCache = errors.New("the server cannot write to its cache directory")
+
+// cacheError returns the error of a request as one of the cache, where it is one: a disk that became read-only is no defect
+// of the server. Everything else stays as it is.
+func (s *Server) cacheError(err error) error {
+	var failed *fs.PathError
+	if !errors.As(err, &failed) || !errors.Is(failed, syscall.EROFS) && !errors.Is(failed, fs.ErrPermission) {
+		return err
+	}
+	dirs := []string{s.Store.Scratch}
+	if s.Symbols != nil {
+		dirs = append(dirs, s.Symbols.Dir)
+	}
+	for _, dir := range dirs {
+		if dir != "" && (failed.Path == dir || strings.HasPrefix(failed.Path, dir+"/")) {
+			return fmt.Errorf("%w: %w", errCache, err)
+		}
+	}
+	return err
 }
 
 // statusOf returns the status that an error is answered with.
@@ -412,7 +514,7 @@ func statusOf(err error) int {
 		return http.StatusRequestEntityTooLarge
 	case errors.Is(err, blob.ErrFull):
 		return http.StatusInsufficientStorage
-	case errors.Is(err, blob.ErrUnavailable):
+	case errors.Is(err, blob.ErrUnavailable), errors.Is(err, errCache):
 		return http.StatusServiceUnavailable
 	case errors.Is(err, blob.ErrNotExist):
 		return http.StatusNotFound
@@ -422,87 +524,91 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// recorder is what is known of an answer.
-type recorder struct {
-	http.ResponseWriter
-	status int
-	sent   int64
-}
-
-func (w *recorder) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// extend gives the client another while to take something.
-func extend(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(stallTime)) // where it is not supported, there is no connection
-}
-
-func (w *recorder) Write(b []byte) (int, error) {
-	extend(w.ResponseWriter)
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	n, err := w.ResponseWriter.Write(b)
-	w.sent += int64(n)
-	return n, err
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
 // public is for what has nothing of the store in it, and takes no token.
 const public Role = "public"
 
 // answer is a handler whose error becomes the answer.
-type answer func(http.ResponseWriter, *http.Request, caller) error
+type answer func(*exchange, *http.Request, caller) error
 
 // kind returns a handler for requests of one kind, which need a role; "" for one that is looked
 // at by the answer itself.
 func (s *Server) kind(kind string, role Role, f answer) http.HandlerFunc {
 	return func(out http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		w := &recorder{ResponseWriter: out}
-		extend(out)
-		var who caller
-		err := s.admit(w, r)
-		if err == nil {
-			defer func() { <-s.slots }()
-			who, err = s.allowed(r, role)
+		w := newExchange(out, r)
+		defer w.end()
+		leave, err := s.admit(w, r, kind, role)
+		if leave == nil {
+			leave = s.turnAway()
 		}
+		defer leave()
 		if err != nil && statusOf(err) == http.StatusUnauthorized && strings.HasPrefix(r.URL.Path, "/profiles/") && isNavigation(r) {
 			s.welcome(w, r)
 			return
 		}
 		if err == nil {
-			if who.name != "" {
-				r = r.WithContext(context.WithValue(r.Context(), askerKey{}, who.name))
-			}
-			err = s.contained(f, w, r, who)
+			err = s.contained(f, w, r, w.who)
 		}
-		if err != nil {
+		if err = cmp.Or(w.ended(), s.cacheError(err)); err != nil {
 			s.refuse(w, r, err)
 		}
-		status := max(w.status, 200)
-		s.metrics.add(1, "hallmark_requests_total", "kind", kind, "status", strconv.Itoa(status))
-		s.metrics.add(w.sent, "hallmark_sent_bytes_total")
-		s.metrics.observe(time.Since(start), "hallmark_request_seconds", kind)
-		level := slog.LevelInfo
-		if status >= 500 {
-			level = slog.LevelError
+		if w.sent > 0 && r.ProtoMajor > 1 { // else the answer would wait for the client when nobody counts it
+			_ = w.FlushError()
 		}
-		if s.Log.Enabled(r.Context(), level) {
-			s.Log.LogAttrs(r.Context(), level, "request", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", status),
-				slog.Int64("bytes", w.sent), slog.Duration("time", time.Since(start)), slog.String("from", r.RemoteAddr), slog.String("who", who.name), slog.Any("error", err))
-		}
+		s.note(w, r, kind, start, err)
 	}
 }
 
-// admit takes one of the places of requests.
-func (s *Server) admit(w http.ResponseWriter, r *http.Request) error {
+// turnAway is for a request that is refused and that no pool counts. One of too many gets no answer: those who do not read
+// theirs keep them here for a while.
+func (s *Server) turnAway() (done func()) {
+	if s.refused.now.Add(1) > int64(s.Requests) {
+		s.refused.now.Add(-1)
+		panic(http.ErrAbortHandler)
+	}
+	return func() { s.refused.now.Add(-1) }
+}
+
+// note counts and logs a request that is over.
+func (s *Server) note(w *exchange, r *http.Request, kind string, start time.Time, err error) {
+	status := max(w.status, 200)
+	s.metrics.add(1, "hallmark_requests_total", "kind", kind, "status", strconv.Itoa(status))
+	s.metrics.add(w.sent, "hallmark_sent_bytes_total")
+	s.metrics.observe(time.Since(start), "hallmark_request_seconds", kind)
+	level := slog.LevelInfo
+	if status >= 500 {
+		level = slog.LevelError
+	}
+	if s.Log.Enabled(r.Context(), level) {
+		s.Log.LogAttrs(r.Context(), level, "request", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", status),
+			slog.Int64("bytes", w.sent), slog.Duration("time", time.Since(start)), slog.String("from", r.RemoteAddr), slog.String("who", w.who.name), slog.Any("error", err))
+	}
+}
+
+// admit lets a request in if its client may make it, and returns what ends it: nil for one that no pool counts.
+func (s *Server) admit(w *exchange, r *http.Request, kind string, role Role) (leave func(), err error) {
+	if err := s.reaches(w, r); err != nil {
+		return nil, err
+	}
+	who, unknown := s.guard.identify(r)
+	w.who, w.client = who, s.clientOf(r, who)
+	if r.ProtoMajor == 1 {
+		w.received = s.conns.received(r.RemoteAddr)
+	}
+	if who.name != "" || isCertified(r) {
+		w.known(knownRate)
+	}
+	if err := s.limited(w); err != nil {
+		return nil, err
+	}
+	if leave, err = s.gates.enter(w, unknown == nil, kind == "health" || kind == "metrics"); err != nil {
+		return nil, err
+	}
+	return leave, mayAsk(who, unknown, role)
+}
+
+// reaches returns why a request is not for this server.
+func (s *Server) reaches(w http.ResponseWriter, r *http.Request) error {
 	if s.Admits != nil && r.TLS != nil {
 		if err := s.Admits(r.TLS); err != nil {
 			w.Header().Set("Connection", "close") // of HTTP/2, too
@@ -513,34 +619,24 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) error {
 	if s.Tokens == "" && !s.Open && !isLoopback(r.Host) {
 		return fail(http.StatusForbidden, "this server answers requests to localhost alone; a page in a browser may have sent this one to %q", r.Host)
 	}
-	select {
-	case s.slots <- struct{}{}:
-		return nil
-	default:
-		return fail(http.StatusServiceUnavailable, "the server has %d requests at once", s.Requests)
-	}
+	return nil
 }
 
-// allowed returns who makes a request, or an error if he may not.
-func (s *Server) allowed(r *http.Request, role Role) (caller, error) {
-	who, err := s.guard.identify(r)
-	if role == public {
-		err, role = nil, ""
+// mayAsk returns an error if a client may not make a request. unknown is why nobody knows it.
+func mayAsk(who caller, unknown error, role Role) error {
+	switch {
+	case role == public:
+		return nil
+	case unknown != nil:
+		return &statusError{http.StatusUnauthorized, unknown}
+	case role != "" && !who.may(role):
+		return who.lacks(role)
 	}
-	if err := s.limited(r, who); err != nil {
-		return who, err
-	}
-	if err != nil {
-		return who, &statusError{http.StatusUnauthorized, err}
-	}
-	if role != "" && !who.may(role) {
-		return who, who.lacks(role)
-	}
-	return who, nil
+	return nil
 }
 
 // contained answers, and turns a panic into an error.
-func (s *Server) contained(f answer, w http.ResponseWriter, r *http.Request, who caller) (err error) {
+func (s *Server) contained(f answer, w *exchange, r *http.Request, who caller) (err error) {
 	if !defect.Escapes() {
 		defer func() {
 			v := recover()
@@ -560,7 +656,8 @@ func (s *Server) contained(f answer, w http.ResponseWriter, r *http.Request, who
 
 // refuse answers with an error, unless an answer has begun: then the connection is cut, so that
 // nobody takes a part for the whole.
-func (s *Server) refuse(w *recorder, r *http.Request, err error) {
+func (s *Server) refuse(w *exchange, r *http.Request, err error) {
+	s.refused.count(s, s.reasonOf(err), w.client)
 	if w.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
@@ -569,6 +666,9 @@ func (s *Server) refuse(w *recorder, r *http.Request, err error) {
 		s.metrics.add(1, "hallmark_store_failures_total")
 	}
 	h := w.Header()
+	if w.ended() != nil && r.ProtoMajor == 1 {
+		h.Set("Connection", "close") // else the answer would wait for the rest of the request
+	}
 	for _, name := range []string{"ETag", "Content-Range", "Accept-Ranges", "Cache-Control"} {
 		h.Del(name)
 	}
@@ -620,25 +720,9 @@ func writeJSON(w http.ResponseWriter, v any) error {
 // ignoreGone returns nil for the failure to send to a client, which nobody can learn of.
 func ignoreGone(error) error { return nil }
 
-// arriving is the body of a request, whose client may not fall silent.
-type arriving struct {
-	r io.Reader
-	w http.ResponseWriter
-}
-
-func (a *arriving) Read(p []byte) (int, error) {
-	c := http.NewResponseController(a.w)
-	_ = c.SetReadDeadline(time.Now().Add(stallTime))
-	n, err := a.r.Read(p)
-	if err != nil { // else the end of that time would be taken for that of the connection
-		_ = c.SetReadDeadline(time.Time{})
-	}
-	return n, err
-}
-
 // readJSON reads a request of at most most bytes.
 func readJSON(w http.ResponseWriter, r *http.Request, most int64, v any) error {
-	return decodeJSON(&arriving{http.MaxBytesReader(w, r.Body, most), w}, v)
+	return decodeJSON(http.MaxBytesReader(w, r.Body, most), v)
 }
 
 func decodeJSON(r io.Reader, v any) error {
@@ -663,13 +747,13 @@ func (s *Server) home(w http.ResponseWriter, r *http.Request) {
 }
 
 // pages serves the page for people, and what it loads. It has nothing in it but the server's own text.
-func (s *Server) pages(w http.ResponseWriter, r *http.Request, _ caller) error {
+func (s *Server) pages(w *exchange, r *http.Request, _ caller) error {
 	s.viewer.site.ServeHTTP(w, r)
 	return nil
 }
 
 // overview says in a few lines what this is.
-func (s *Server) overview(w http.ResponseWriter, _ *http.Request, _ caller) error {
+func (s *Server) overview(w *exchange, _ *http.Request, _ caller) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	fmt.Fprintf(w, "Hallmark symbol server: %d identities.\n\nDEBUGINFOD_URLS of debuggers and profilers may name this server.\nPush files with: hallmark push --server URL FILE...\nSee /metrics, /metadata?key=glob&value=*NAME*, /v1/identities/ID.\n", s.catalog.len())
 	return nil
@@ -685,7 +769,7 @@ func parseID(text string) (buildid.ID, error) {
 }
 
 // identity answers what is known of an identity.
-func (s *Server) identity(w http.ResponseWriter, r *http.Request, who caller) error {
+func (s *Server) identity(w *exchange, r *http.Request, who caller) error {
 	id, err := parseID(r.PathValue("id"))
 	if err != nil {
 		return err
@@ -699,14 +783,14 @@ func (s *Server) identity(w http.ResponseWriter, r *http.Request, who caller) er
 		out.Asked.By = nil
 	}
 	if r.URL.Query().Get("sections") != "" {
-		if out.Sections, err = s.sections(r, m); err != nil {
+		if out.Sections, err = s.sections(r, w.client, m); err != nil {
 			return err
 		}
 	}
 	return writeJSON(w, out)
 }
 
-func (s *Server) pin(w http.ResponseWriter, r *http.Request, _ caller) error {
+func (s *Server) pin(w *exchange, r *http.Request, _ caller) error {
 	id, err := parseID(r.PathValue("id"))
 	if err != nil {
 		return err
@@ -745,7 +829,7 @@ func describe(m *store.Manifest) api.Identity {
 }
 
 // metadata answers searches by name, as elfutils' server does.
-func (s *Server) metadata(w http.ResponseWriter, r *http.Request, _ caller) error {
+func (s *Server) metadata(w *exchange, r *http.Request, _ caller) error {
 	q := r.URL.Query()
 	key, value := q.Get("key"), q.Get("value")
 	if key != "file" && key != "glob" && key != "buildid" || value == "" {

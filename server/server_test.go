@@ -643,7 +643,7 @@ func TestFollow(t *testing.T) {
 		c.Store.Blobs = blobs
 	})
 	other := New(Config{Store: &store.Store{Blobs: blobs}})
-	other.missing.note(t.Context(), p.id, "")
+	other.missing.note("", p.id, "")
 	look := func(identities int64, reads int64) {
 		t.Helper()
 		blobs.gets.Store(0)

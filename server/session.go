@@ -189,13 +189,13 @@ func page(w http.ResponseWriter, status int) {
 }
 
 // login shows the form for a token.
-func (s *Server) login(w http.ResponseWriter, r *http.Request, _ caller) error {
+func (s *Server) login(w *exchange, r *http.Request, _ caller) error {
 	page(w, http.StatusOK)
 	return ignoreGone(loginPage.Execute(w, map[string]any{"Next": nextOf(r.URL.Query().Get("next"))}))
 }
 
 // enter begins a session of the token in the form.
-func (s *Server) enter(w http.ResponseWriter, r *http.Request, _ caller) error {
+func (s *Server) enter(w *exchange, r *http.Request, _ caller) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxLoginForm)
 	if err := r.ParseForm(); err != nil {
 		return fail(http.StatusBadRequest, "the form cannot be read")
@@ -216,7 +216,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request, _ caller) error {
 }
 
 // leave ends a session.
-func (s *Server) leave(w http.ResponseWriter, r *http.Request, _ caller) error {
+func (s *Server) leave(w *exchange, r *http.Request, _ caller) error {
 	for _, c := range r.CookiesNamed(cookieName(r)) {
 		s.guard.sessions.end(c.Value)
 	}

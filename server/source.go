@@ -18,7 +18,7 @@ const maxSource = 64 << 20
 
 // source answers with a source file, from packages and uploads: a path in debug information
 // never leads to a file of this machine.
-func (s *Server) source(w http.ResponseWriter, r *http.Request, id buildid.ID, name string) error {
+func (s *Server) source(w *exchange, r *http.Request, id buildid.ID, name string) error {
 	if name == "" || len(name) > 4096 {
 		return fail(http.StatusBadRequest, "no path of a source file")
 	}
@@ -31,7 +31,7 @@ func (s *Server) source(w http.ResponseWriter, r *http.Request, id buildid.ID, n
 	if err != nil {
 		return err
 	}
-	s.used(r.Context(), m)
+	s.used(w.who.name, m)
 	for _, n := range names {
 		f, err := s.findSource(r, m, n)
 		if errors.Is(err, blob.ErrNotExist) {
@@ -120,7 +120,7 @@ func (s *Server) sourceFromUpstream(r *http.Request, m *store.Manifest, name str
 }
 
 // putSource takes a source file of an identity.
-func (s *Server) putSource(w http.ResponseWriter, r *http.Request, who caller) error {
+func (s *Server) putSource(w *exchange, r *http.Request, who caller) error {
 	id, err := parseID(r.PathValue("id"))
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (s *Server) putSource(w http.ResponseWriter, r *http.Request, who caller) e
 	if err != nil {
 		return err
 	}
-	body, finish, err := s.body(w, r, who, maxSource)
+	body, finish, err := s.body(w, r, maxSource)
 	if err != nil {
 		return err
 	}

@@ -38,21 +38,19 @@ const (
 )
 
 // symbolize answers with functions and lines, in columns or as JSON.
-func (s *Server) symbolize(w http.ResponseWriter, r *http.Request, _ caller) error {
+func (s *Server) symbolize(w *exchange, r *http.Request, _ caller) error {
 	if s.Symbols == nil {
 		return fail(http.StatusNotFound, "this server does not symbolize")
 	}
-	body, given, err := s.readMessage(r, &arriving{http.MaxBytesReader(w, r.Body, maxQuestion), w})
+	body, given, err := s.readMessage(r, w.client, http.MaxBytesReader(w, r.Body, maxQuestion))
 	if err != nil {
 		return err
 	}
 	defer given()
-	held, done, err := s.takeHeavy(r.Context())
-	if err != nil {
+	if w.slot, err = s.takeHeavy(r.Context(), w.client); err != nil {
 		return err
 	}
-	defer done()
-	r = r.WithContext(held)
+	defer w.slot.release()
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if kind == "application/x-protobuf" {
 		q, err := columns.ParseQuestion(body, api.MaxAddresses)
@@ -72,10 +70,10 @@ const (
 
 // symbolizeColumns answers in parts, so that neither the client has to wait for all indexes, nor the answer has to
 // be in memory here.
-func (s *Server) symbolizeColumns(w http.ResponseWriter, r *http.Request, q *columns.Question) error {
+func (s *Server) symbolizeColumns(w *exchange, r *http.Request, q *columns.Question) error {
 	var part []byte
 	b, begun, last, waiting := columns.NewBuilder(), false, time.Now(), 0
-	err := s.answer(r, q, b, func(n int) error {
+	err := s.answer(r, w.asker(), q, b, func(n int) error {
 		waiting += n
 		if waiting < partAddresses && time.Since(last) < partTime {
 			return nil
@@ -107,7 +105,7 @@ func (s *Server) symbolizeColumns(w http.ResponseWriter, r *http.Request, q *col
 }
 
 // symbolizeJSON answers people and scripts.
-func (s *Server) symbolizeJSON(w http.ResponseWriter, r *http.Request, body []byte) error {
+func (s *Server) symbolizeJSON(w *exchange, r *http.Request, body []byte) error {
 	var in api.SymbolizeRequest
 	if err := decodeJSON(bytes.NewReader(body), &in); err != nil {
 		return err
@@ -136,16 +134,22 @@ func (s *Server) symbolizeJSON(w http.ResponseWriter, r *http.Request, body []by
 		q.Files = append(q.Files, c)
 	}
 	b := columns.NewBuilder()
-	if err := s.answer(r, q, b, func(int) error { return nil }); err != nil {
+	if err := s.answer(r, w.asker(), q, b, func(int) error { return nil }); err != nil {
 		return err
 	}
 	a := &b.Answer
 	results, text := a.Reader(), int64(0)
 	for i := range in.Files {
-		if text += results.Text(i); text > maxText {
-			return fail(http.StatusRequestEntityTooLarge, "the answer has more than %d bytes of names: ask for fewer addresses at once, or in columns", maxText)
+		if in.Chains {
+			text += textOnce(a, results, i)
+		} else {
+			text += results.Text(i)
+		}
+		if text > maxText {
+			return fail(http.StatusRequestEntityTooLarge, `the answer has more than %d bytes of names: ask for fewer addresses at once, with "chains":true, or in columns`, maxText)
 		}
 	}
+	w.slot.release() // the client may be slow
 	w.Header().Set("Content-Type", "application/json")
 	return ignoreGone(writeSymbols(w, &in, a, results, order))
 }
@@ -174,23 +178,88 @@ func writeSymbols(w io.Writer, in *api.SymbolizeRequest, a *columns.Answer, resu
 		if err := e.Encode(file.ID); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, `,"code":"%s","results":[`, file.Code)
+		fmt.Fprintf(out, `,"code":"%s",`, file.Code)
 		back := make([]int, results.Len(i))
 		for j, at := range order[i] {
 			back[at] = j
 		}
-		for j, at := range back {
-			if j > 0 {
-				out.WriteByte(',')
-			}
-			if err := e.Encode(symbolized(results.At(i, at))); err != nil {
-				return err
-			}
+		write := writeEach
+		if in.Chains {
+			write = writeChains
 		}
-		fmt.Fprint(out, `]}`)
+		if err := write(out, e, a, results, i, back); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintln(out, `]}`)
 	return out.Flush()
+}
+
+// writeEach writes the results of a file, one for each address.
+func writeEach(out *bufio.Writer, e *json.Encoder, _ *columns.Answer, results *columns.Reader, file int, back []int) error {
+	out.WriteString(`"results":[`)
+	for j, at := range back {
+		if j > 0 {
+			out.WriteByte(',')
+		}
+		if err := e.Encode(symbolized(results.At(file, at))); err != nil {
+			return err
+		}
+	}
+	out.WriteString(`]}`)
+	return nil
+}
+
+// chainKey is what results have in common that are the same.
+type chainKey struct{ chain, from uint64 }
+
+func keyAt(a *columns.Answer, file, at int) chainKey {
+	f := &a.Files[file]
+	return chainKey{f.Chains[at], f.From[at]}
+}
+
+// writeChains writes the different results of a file, and for each address the number of its own.
+func writeChains(out *bufio.Writer, e *json.Encoder, a *columns.Answer, results *columns.Reader, file int, back []int) error {
+	numbers := map[chainKey]int{}
+	out.WriteString(`"chains":[`)
+	for _, at := range back {
+		key := keyAt(a, file, at)
+		if _, ok := numbers[key]; ok {
+			continue
+		}
+		if len(numbers) > 0 {
+			out.WriteByte(',')
+		}
+		numbers[key] = len(numbers)
+		if err := e.Encode(symbolized(results.At(file, at))); err != nil {
+			return err
+		}
+	}
+	out.WriteString(`],"numbers":[`)
+	for j, at := range back {
+		if j > 0 {
+			out.WriteByte(',')
+		}
+		out.WriteString(strconv.Itoa(numbers[keyAt(a, file, at)]))
+	}
+	out.WriteString(`]}`)
+	return nil
+}
+
+// textOnce returns how many bytes the texts of a file's different results have.
+func textOnce(a *columns.Answer, results *columns.Reader, file int) (sum int64) {
+	seen := map[chainKey]bool{}
+	for at := range results.Len(file) {
+		key := keyAt(a, file, at)
+		if key.chain == 0 || seen[key] {
+			continue
+		}
+		seen[key] = true
+		for _, f := range results.At(file, at).Frames {
+			sum += int64(len(f.Func) + len(f.Linkage) + len(f.Symbol) + len(f.File))
+		}
+	}
+	return sum
 }
 
 func symbolized(r symbol.Result) (out api.Symbolized) {
@@ -210,7 +279,7 @@ func symbolized(r symbol.Result) (out api.Symbolized) {
 }
 
 // answer answers a question into b, and calls each after each file with the number of its addresses.
-func (s *Server) answer(r *http.Request, q *columns.Question, b *columns.Builder, each func(addresses int) error) error {
+func (s *Server) answer(r *http.Request, by asker, q *columns.Question, b *columns.Builder, each func(addresses int) error) error {
 	wait := defaultWait
 	if q.WaitMS > 0 {
 		wait = min(time.Duration(min(q.WaitMS, 1<<30))*time.Millisecond, longestWait)
@@ -220,10 +289,10 @@ func (s *Server) answer(r *http.Request, q *columns.Question, b *columns.Builder
 	calls := maxCalls
 	for i := range q.Files {
 		left := calls
-		a, err := s.answerFile(r, waiting, b, &q.Files[i], &calls)
+		a, err := s.answerFile(r, waiting, by, b, &q.Files[i], &calls)
 		if errors.Is(err, symbols.ErrDamaged) { // the next index is another one
 			calls = left
-			a, err = s.answerFile(r, waiting, b, &q.Files[i], &calls)
+			a, err = s.answerFile(r, waiting, by, b, &q.Files[i], &calls)
 		}
 		if err != nil {
 			return err
@@ -243,8 +312,8 @@ func (s *Server) answer(r *http.Request, q *columns.Question, b *columns.Builder
 
 // answerFile answers for one file, of which no more calls may be than calls has left. An error is one
 // of the store, or that there are more.
-func (s *Server) answerFile(r *http.Request, waiting context.Context, b *columns.Builder, f *columns.File, calls *int) (columns.FileAnswer, error) {
-	x, err := s.openIndex(r, waiting, f.ID)
+func (s *Server) answerFile(r *http.Request, waiting context.Context, by asker, b *columns.Builder, f *columns.File, calls *int) (columns.FileAnswer, error) {
+	x, err := s.openIndex(r, waiting, by, f.ID)
 	var miss *symbols.MissError
 	var broken *store.BrokenError
 	switch {
@@ -291,7 +360,7 @@ func isShort(id buildid.ID) bool { return len(id.Bytes()) < 8 }
 
 // openIndex returns the index of an identity, whose files may come from this machine or from
 // upstream.
-func (s *Server) openIndex(r *http.Request, waiting context.Context, text string) (*symbols.Index, error) {
+func (s *Server) openIndex(r *http.Request, waiting context.Context, by asker, text string) (*symbols.Index, error) {
 	id, err := buildid.Parse(text)
 	if err != nil || id.Kind() == buildid.HTL {
 		return nil, &symbols.MissError{Miss: symbols.NoFile}
@@ -303,7 +372,7 @@ func (s *Server) openIndex(r *http.Request, waiting context.Context, text string
 	m, err := s.Store.Manifest(r.Context(), id)
 	if errors.Is(err, blob.ErrNotExist) {
 		if !isShort(id) {
-			s.missing.note(r.Context(), id, "")
+			s.missing.note(by.name, id, "")
 		}
 		return nil, &symbols.MissError{Miss: symbols.NoFile}
 	}
@@ -315,8 +384,8 @@ func (s *Server) openIndex(r *http.Request, waiting context.Context, text string
 			return nil, err
 		}
 	}
-	s.usedForIndex(r.Context(), m)
-	x, err := s.index(r.Context(), waiting, m)
+	s.usedForIndex(r.Context(), by.name, m)
+	x, err := s.index(r.Context(), waiting, by.slot, m)
 	var broken *store.BrokenError
 	if !errors.As(err, &broken) {
 		return x, err
@@ -326,7 +395,7 @@ func (s *Server) openIndex(r *http.Request, waiting context.Context, text string
 			return nil, err
 		}
 	}
-	return s.index(r.Context(), waiting, m)
+	return s.index(r.Context(), waiting, by.slot, m)
 }
 
 // bring takes files of an identity into the store, from this machine or from upstream. That there are none is no error.
@@ -347,16 +416,40 @@ func (s *Server) bring(r *http.Request, waiting context.Context, id buildid.ID, 
 }
 
 // usedForIndex notes that the index of an identity is asked for, which the file of dwz belongs to.
-func (s *Server) usedForIndex(ctx context.Context, m *store.Manifest) {
-	s.used(ctx, m)
+func (s *Server) usedForIndex(ctx context.Context, who string, m *store.Manifest) {
+	s.used(who, m)
 	id := m.IndexName().Dwz
 	if id.IsZero() {
 		return
 	}
 	switch dwz, err := s.Store.Manifest(ctx, id); {
 	case err == nil:
-		s.used(ctx, dwz)
+		s.used(who, dwz)
 	case errors.Is(err, blob.ErrNotExist):
-		s.missing.note(ctx, id, "")
+		s.missing.note(who, id, "")
 	}
+}
+
+// index returns the index of files of the store, for the caller to close. A request that waits for it gives its slot back
+// meanwhile.
+func (s *Server) index(ctx, waiting context.Context, held *slot, m *store.Manifest) (*symbols.Index, error) {
+	if held == nil {
+		return s.Symbols.Get(ctx, waiting, m)
+	}
+	now, cancel := context.WithCancel(ctx)
+	cancel()
+	x, err := s.Symbols.Get(ctx, now, m)
+	var miss *symbols.MissError
+	if !errors.As(err, &miss) || miss.Miss != symbols.Pending {
+		return x, err
+	}
+	held.pause()
+	x, err = s.Symbols.Get(ctx, waiting, m)
+	if gone := held.resume(ctx); gone != nil {
+		if x != nil {
+			x.Close()
+		}
+		return nil, gone
+	}
+	return x, err
 }

@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -28,6 +29,30 @@ import (
 func withSymbols(t *testing.T) func(*Config) {
 	return func(c *Config) {
 		c.Symbols = &symbols.Indexes{Store: c.Store, Dir: filepath.Join(t.TempDir(), "index"), Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	}
+}
+
+// testChains wants of an answer that has each chain once what the one has that has it for each address.
+func testChains(t *testing.T, base string, p built) {
+	var addresses []string
+	for range 3 {
+		addresses = append(addresses, `"`+addressOf(t, p, "main")+`"`, `"0x1"`, `"`+addressOf(t, p, "f")+`"`)
+	}
+	body := fmt.Sprintf(`{"files":[{"id":%q,"virtual":true,"addresses":[%s]}]`, p.id, strings.Join(addresses, ","))
+	var each, once api.SymbolizeAnswer
+	for text, to := range map[string]*api.SymbolizeAnswer{body + "}": &each, body + `,"chains":true}`: &once} {
+		if err := json.Unmarshal(ask(t, "POST", base+"/v1/symbolize", strings.NewReader(text)).want(t, 200).body, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := once.Files[0]
+	if len(f.Chains) != 3 || len(f.Numbers) != 9 || len(f.Results) != 0 || f.Code != each.Files[0].Code {
+		t.Fatalf("%+v", f)
+	}
+	for i, n := range f.Numbers {
+		if !reflect.DeepEqual(f.Chains[n], each.Files[0].Results[i]) {
+			t.Errorf("%d: %+v, want %+v", i, f.Chains[n], each.Files[0].Results[i])
+		}
 	}
 }
 
@@ -95,6 +120,7 @@ func TestSymbolize(t *testing.T) {
 	if len(r) != 3 || r[0].Frames[len(r[0].Frames)-1].Function != "main" || r[1].Reason == "" || r[2].Frames[len(r[2].Frames)-1].Function != "f" || r[2].Source != "dwarf" {
 		t.Errorf("%+v", out)
 	}
+	testChains(t, base, p)
 	ask(t, "POST", base+"/v1/symbolize", strings.NewReader("nonsense"), "Content-Type", "application/x-protobuf").want(t, 400)
 	for body, want := range map[string]string{
 		`{"files":[{"addresses":["zz"]}]}`:             `\"zz\" is no address: `,

@@ -24,7 +24,7 @@ const maxPlan = 2 << 20
 
 // uploading lets those through who may bring files.
 func (s *Server) uploading(f answer) answer {
-	return func(w http.ResponseWriter, r *http.Request, who caller) error {
+	return func(w *exchange, r *http.Request, who caller) error {
 		if s.ReadOnly {
 			return fail(http.StatusForbidden, "this server takes no files")
 		}
@@ -36,7 +36,7 @@ func (s *Server) uploading(f answer) answer {
 }
 
 // plan answers which of the files of a client are wanted.
-func (s *Server) plan(w http.ResponseWriter, r *http.Request, who caller) error {
+func (s *Server) plan(w *exchange, r *http.Request, who caller) error {
 	var p api.Plan
 	if err := readJSON(w, r, maxPlan, &p); err != nil {
 		return err
@@ -133,17 +133,16 @@ func claimOf(q url.Values, object string, who caller) (c store.Claim, err error)
 }
 
 // whole takes a file in one request.
-func (s *Server) whole(w http.ResponseWriter, r *http.Request, who caller) error {
+func (s *Server) whole(w *exchange, r *http.Request, who caller) error {
 	c, err := claimOf(r.URL.Query(), r.PathValue("sha256"), who)
 	if err != nil {
 		return err
 	}
-	arriving, err := take(r.Context(), s.files)
-	if err != nil {
+	if err := s.files.enter(w); err != nil {
 		return err
 	}
-	defer arriving.done()
-	body, finish, err := s.body(w, r, who, s.maxFile())
+	defer s.files.leave(w)
+	body, finish, err := s.body(w, r, s.maxFile())
 	if err != nil {
 		return err
 	}
@@ -153,11 +152,10 @@ func (s *Server) whole(w http.ResponseWriter, r *http.Request, who caller) error
 		return s.arrival(r, err)
 	}
 	defer spool.Close()
-	_, done, err := s.takeHeavy(r.Context())
-	if err != nil {
+	if w.slot, err = s.takeHeavy(r.Context(), w.client); err != nil {
 		return err
 	}
-	defer done()
+	defer w.slot.release()
 	return s.publish(w, r, spool, c)
 }
 
@@ -173,8 +171,8 @@ func (s *Server) arrival(r *http.Request, err error) error {
 }
 
 // body returns the content of a request of at most most bytes, which may be compressed.
-func (s *Server) body(w http.ResponseWriter, r *http.Request, who caller, most int64) (io.Reader, func(), error) {
-	body, err := s.counted(w, r, who, most)
+func (s *Server) body(w *exchange, r *http.Request, most int64) (io.Reader, func(), error) {
+	body, err := s.counted(w, r, most)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -186,13 +184,13 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request, who caller, most i
 		if err != nil {
 			return nil, nil, err
 		}
-		return &decoding{z, e}, z.Close, nil
+		return &decoding{&tallied{z, body.t, 0}, e}, z.Close, nil
 	case "gzip":
 		z, err := gzip.NewReader(body)
 		if err != nil {
 			return nil, nil, encodingError(e, err)
 		}
-		return &decoding{&atMost{z, most}, e}, func() {}, nil
+		return &decoding{&tallied{&atMost{z, most}, body.t, 0}, e}, func() {}, nil
 	default:
 		return nil, nil, fail(http.StatusUnsupportedMediaType, "Content-Encoding %.40q: zstd and gzip are known", e)
 	}
@@ -238,29 +236,28 @@ func encodingError(encoding string, err error) error {
 }
 
 // counted returns the bytes of a request, of which the client may send so many.
-func (s *Server) counted(w http.ResponseWriter, r *http.Request, who caller, most int64) (io.Reader, error) {
-	take, err := s.receives(r, who)
-	return &counting{&arriving{http.MaxBytesReader(w, r.Body, most), w}, s.metrics, take}, err
+func (s *Server) counted(w *exchange, r *http.Request, most int64) (*tallied, error) {
+	t, err := s.receives(w, r)
+	if err != nil {
+		return nil, err
+	}
+	return &tallied{&counting{http.MaxBytesReader(w, r.Body, most), s.metrics}, t, 0}, nil
 }
 
-// counting counts the bytes of uploads, and ends them where there are too many.
+// counting counts the bytes of uploads.
 type counting struct {
-	r    io.Reader
-	m    *metrics
-	take func(n int64) error
+	r io.Reader
+	m *metrics
 }
 
 func (c *counting) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.m.add(int64(n), "hallmark_received_bytes_total")
-	if limit := c.take(int64(n)); limit != nil {
-		return n, limit
-	}
 	return n, err
 }
 
 // publish verifies and publishes a file that has arrived.
-func (s *Server) publish(w http.ResponseWriter, r *http.Request, spool *store.Spool, c store.Claim) error {
+func (s *Server) publish(w *exchange, r *http.Request, spool *store.Spool, c store.Claim) error {
 	a, err := s.Store.Add(r.Context(), spool, c)
 	if err != nil {
 		s.metrics.add(1, "hallmark_files_refused_total", "reason", strconv.Itoa(statusOf(err)))
@@ -290,7 +287,7 @@ func serves(m *store.Manifest, object string) bool {
 }
 
 // part takes a part of a file. A part is small, so that what is lost with a connection is.
-func (s *Server) part(w http.ResponseWriter, r *http.Request, who caller) error {
+func (s *Server) part(w *exchange, r *http.Request, who caller) error {
 	object := r.PathValue("sha256")
 	off, err := strconv.ParseInt(r.PathValue("offset"), 10, 64)
 	if err != nil || off < 0 || !store.IsObject(object) {
@@ -303,7 +300,7 @@ func (s *Server) part(w http.ResponseWriter, r *http.Request, who caller) error 
 	if err != nil {
 		return err
 	}
-	body, err := s.counted(w, r, who, api.MaxChunk)
+	body, err := s.counted(w, r, api.MaxChunk)
 	if err != nil {
 		return err
 	}
@@ -320,16 +317,15 @@ func (s *Server) part(w http.ResponseWriter, r *http.Request, who caller) error 
 }
 
 // commit publishes a file whose parts have all arrived.
-func (s *Server) commit(w http.ResponseWriter, r *http.Request, who caller) error {
+func (s *Server) commit(w *exchange, r *http.Request, who caller) error {
 	c, err := claimOf(r.URL.Query(), r.PathValue("sha256"), who)
 	if err != nil {
 		return err
 	}
-	_, done, err := s.takeHeavy(r.Context())
-	if err != nil {
+	if w.slot, err = s.takeHeavy(r.Context(), w.client); err != nil {
 		return err
 	}
-	defer done()
+	defer w.slot.release()
 	u, err := s.Store.Staged(r.Context(), who.name, c.Object)
 	if err != nil {
 		return err

@@ -25,9 +25,9 @@ const (
 	maxUsage  = 100000 // more are noted when they are asked for again
 )
 
-// used notes that an identity is asked for.
-func (s *Server) used(ctx context.Context, m *store.Manifest) {
-	s.asked.note(ctx, m.ID, "")
+// used notes that an identity is asked for, by a token.
+func (s *Server) used(who string, m *store.Manifest) {
+	s.asked.note(who, m.ID, "")
 	if s.ReadOnly || m.UsedOn(s.now()) {
 		return
 	}

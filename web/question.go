@@ -12,6 +12,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -85,37 +86,48 @@ func (h *handler) inTurn(w http.ResponseWriter, r *http.Request, f func(*questio
 	return f(q)
 }
 
-// download serves the profile. It is written to a file without a name first, as it may be large and the client slow.
+// download serves the profile. It is written to a file without a name first, as it may be large and the client slow, which
+// keeps nobody else from it.
 func (h *handler) download(w http.ResponseWriter, r *http.Request) {
-	select {
-	case h.turns.downloads <- struct{}{}:
-		defer func() { <-h.turns.downloads }()
-	default:
-		fail(w, ErrBusy)
-		return
-	}
-	f, err := atomicfile.Scratch()
-	if err == nil {
-		defer f.Close()
-		err = h.inTurn(w, r, func(q *question) error {
-			if q.shown.Download == nil {
-				return refuse(http.StatusNotFound, "the profile cannot be had here")
-			}
-			return q.shown.Download(f)
-		})
-	}
-	if err == nil {
-		_, err = f.Seek(0, io.SeekStart)
-	}
+	f, err := h.written(w, r)
 	if err != nil {
 		if r.Context().Err() == nil {
 			fail(w, err)
 		}
 		return
 	}
+	defer f.Close()
 	w.Header().Set("Content-Type", "application/vnd.google.protobuf+gzip")
 	w.Header().Set("Content-Disposition", "attachment;filename=profile.pb.gz")
 	io.Copy(w, f)
+}
+
+// written returns a file with the profile.
+func (h *handler) written(w http.ResponseWriter, r *http.Request) (*os.File, error) {
+	select {
+	case h.turns.downloads <- struct{}{}:
+		defer func() { <-h.turns.downloads }()
+	default:
+		return nil, ErrBusy
+	}
+	f, err := atomicfile.Scratch()
+	if err != nil {
+		return nil, err
+	}
+	err = h.inTurn(w, r, func(q *question) error {
+		if q.shown.Download == nil {
+			return refuse(http.StatusNotFound, "the profile cannot be had here")
+		}
+		return q.shown.Download(f)
+	})
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // fail sends an error, in one line of plain text: it may quote what was asked for.

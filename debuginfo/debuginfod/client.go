@@ -96,6 +96,10 @@ type Client struct {
 	// Retries is how often a server is asked again after an error that may pass. It
 	// is not for answers that say that the server does not have the file.
 	Retries int
+	// SameHost has no redirect followed to another host than the server's, but for those that RedirectHosts names: who asks
+	// on behalf of others would ask for them what is in its reach alone. Redirects of sources go nowhere else in any case.
+	SameHost      bool
+	RedirectHosts []string
 	// Header goes with each request, and not to another server that one redirects to.
 	Header http.Header
 	// Progress is called with how far a download is; nil for no call. Size is 0 while it is

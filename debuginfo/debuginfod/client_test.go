@@ -1,6 +1,7 @@
 package debuginfod
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -421,5 +422,32 @@ func TestSource(t *testing.T) {
 	onlyFiles(t, c, id, Source("/src/#a.c").inCache())
 	if paths[0] != "/buildid/"+id.String()+"/source/src/%23a.c" {
 		t.Errorf("asked for %s", paths[0])
+	}
+}
+
+// TestSameHost has a server redirect to another one, which is followed where it is named.
+func TestSameHost(t *testing.T) {
+	asked := 0
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { asked++; http.NotFound(w, r) }))
+	defer other.Close()
+	first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.URL+r.URL.Path, http.StatusFound)
+	}))
+	defer first.Close()
+	id, err := buildid.New(buildid.GNU, bytes.Repeat([]byte{0xab}, 20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := strings.TrimPrefix(other.URL, "http://")
+	for _, c := range []struct {
+		hosts []string
+		asked int
+	}{{nil, 0}, {[]string{"127.0.0.1"}, 0}, {[]string{"elsewhere", host}, 1}} {
+		asked = 0
+		client := &Client{URLs: []string{first.URL}, Dir: t.TempDir(), SameHost: true, RedirectHosts: c.hosts}
+		_, err := client.Fetch(t.Context(), id, DebugInfo)
+		if asked != c.asked || (c.asked == 0) != (err != nil && strings.Contains(err.Error(), "redirects to "+host)) {
+			t.Errorf("%q: %d questions, %v", c.hosts, asked, err)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 )
 
 // maxRedirects is how often a request may be sent elsewhere.
@@ -23,6 +24,8 @@ func (c *Client) redirect(r *http.Request, via []*http.Request) error {
 		return &lastingError{fmt.Errorf("it redirects to the scheme %q", r.URL.Scheme)}
 	case isOfSource(r.Context()) && !sameServer(first, r.URL):
 		return &lastingError{fmt.Errorf("it redirects a source to %s", r.URL.Host)}
+	case c.SameHost && !sameServer(first, r.URL) && !slices.Contains(c.RedirectHosts, r.URL.Host):
+		return &lastingError{fmt.Errorf("it redirects to %s, which is not allowed", r.URL.Host)}
 	case last.Scheme == "https" && r.URL.Scheme == "http" && len(c.Header) > 0:
 		return &lastingError{errors.New("it redirects headers from https to http")}
 	}

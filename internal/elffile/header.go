@@ -3,6 +3,7 @@ package elffile
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 
 	"hallmark/addr"
@@ -60,7 +61,10 @@ const (
 // Limits on what a file may claim. The largest files known, browsers with all
 // their symbols, stay below a tenth of them.
 const (
-	maxHeaders = 1 << 20 // section or program headers
+	maxHeaders = 1 << 20 // program headers
+	// maxSections is how many section headers are read. A kernel with a section for each function has a tenth of them;
+	// each takes eighty bytes of memory, and a file of a million has 187 KB when it is compressed.
+	maxSections = 1 << 18
 	// maxSectionNames is how much is read of the table of their names, of which a kernel with a section for each
 	// function has some megabytes. Behind that they have none.
 	maxSectionNames = 16 << 20
@@ -183,17 +187,31 @@ func (m *Image) readSections(h *header) error {
 	if h.phnum == pnXNUM {
 		h.phnum = uint64(zero.info)
 	}
-	table, err := m.entries(h.shoff, h.shnum, h.shentsize, m.Size(40, 64))
-	if err != nil {
+	if h.shnum > maxSections {
+		return m.Fail(h.shoff, fmt.Sprintf("%d section headers, and at most %d are read", h.shnum, maxSections))
+	}
+	if err := m.take(h.shoff, h.shnum*h.shentsize); err != nil {
 		return err
 	}
-	m.Sections = make([]Section, h.shnum)
-	for i := range m.Sections {
-		table.SeekTo(uint64(i) * h.shentsize)
-		m.Sections[i] = m.parseSection(&table)
+	sections := make([]Section, 0, h.shnum)
+	for chunk := max(1, headersAtOnce/h.shentsize); uint64(len(sections)) < h.shnum; { // never the whole table
+		n, at := min(chunk, h.shnum-uint64(len(sections))), h.shoff+uint64(len(sections))*h.shentsize
+		table := make([]byte, n*h.shentsize)
+		if err := m.ReadAt(table, at); err != nil {
+			return err
+		}
+		c := m.Cursor(table, at)
+		for i := range n {
+			c.SeekTo(i * h.shentsize)
+			sections = append(sections, m.parseSection(&c))
+		}
 	}
+	m.Sections = sections
 	return m.nameSections(h.shstrndx)
 }
+
+// headersAtOnce is how many bytes of section headers are in memory at a time.
+const headersAtOnce = 256 << 10
 
 func (m *Image) parseSection(c *cursor.Cursor) Section {
 	var s Section

@@ -107,8 +107,8 @@ var rules = map[string]rule{
 	},
 	"server": {
 		module:   []string{"addr", "buildid", "debuginfo/debuginfod", "internal/atomicfile", "internal/defect", "internal/elffile", "internal/plaintext", "internal/regular", "profile", "profile/compact", "profile/fromany", "profile/otlp", "profile/query", "reason", "server/api", "server/blob", "server/columns", "server/forward", "server/store", "server/symbols", "symbol", "web"},
-		external: []string{pprof, "github.com/klauspost/compress/", "google.golang.org/protobuf/encoding/protowire"},
-		why:      "answers requests over a store; it knows nothing of commands and terminals",
+		external: []string{pprof, sys, "github.com/klauspost/compress/", "google.golang.org/protobuf/encoding/protowire"},
+		why:      "answers requests over a store, and asks the kernel what a connection has received; it knows nothing of commands and terminals",
 	},
 	"internal/seekable": {external: []string{"github.com/klauspost/compress/"}, why: "a format of compressed files"},
 	"debuginfo/debuginfod": {

@@ -123,6 +123,8 @@ type SymbolizeRequest struct {
 	Files []SymbolizeFile `json:"files"`
 	// WaitSeconds is how long to wait for indexes that are being made, 30 s when 0.
 	WaitSeconds float64 `json:"wait_seconds,omitempty"`
+	// Chains has the answer name each chain of calls of a file once: many addresses have few.
+	Chains bool `json:"chains,omitempty"`
 }
 
 // A SymbolizeFile is what is asked of one file.
@@ -157,6 +159,10 @@ type SymbolizedFile struct {
 	Why     string       `json:"why,omitempty"`  // "no file", "short", "pending", "poor" or "damaged": there are no results
 	Code    string       `json:"code,omitempty"` // hash of the code of the file that answered
 	Results []Symbolized `json:"results,omitempty"`
+	// Chains are the different results of a file, and Numbers has for each address, in the order of the request, the
+	// number of its own in Chains, where SymbolizeRequest.Chains wants them. Results is empty then.
+	Chains  []Symbolized `json:"chains,omitempty"`
+	Numbers []int        `json:"numbers,omitempty"`
 }
 
 // Symbolized are the functions at an address, innermost first, or the code of the reason why
@@ -284,8 +290,13 @@ type Health struct {
 	ReadOnly          bool      `json:"read_only"`
 	Symbolizes        bool      `json:"symbolizes"`
 	Forwards          bool      `json:"forwards"`
-	Tokens            bool      `json:"tokens"`        // the server wants tokens
-	Who               string    `json:"who,omitempty"` // name of the token that asks
+	// Connections and Requests are how many there are now, but for those of the state of the server.
+	Connections int64 `json:"connections"`
+	Requests    int64 `json:"requests"`
+	// Refused is how many requests and connections the server did not want since its start, by reason.
+	Refused map[string]int64 `json:"refused,omitempty"`
+	Tokens  bool             `json:"tokens"`        // the server wants tokens
+	Who     string           `json:"who,omitempty"` // name of the token that asks
 
 	BrokenFiles []BrokenFile `json:"broken_files,omitempty"` // some of them
 }

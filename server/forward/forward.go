@@ -79,7 +79,8 @@ type Forwarder struct {
 
 	mu     sync.Mutex
 	queue  []queued
-	size   int64 // of those in the queue and those that are being sent
+	size   int64            // of those in the queue and those that are being sent
+	held   map[string]int64 // the same by client
 	closed bool
 	wake   chan struct{}
 	once   sync.Once
@@ -92,9 +93,10 @@ const (
 	MaxHops    = 8
 )
 
-// queued is a message, and by how many forwarders it came.
+// queued is a message, of whom it is, and by how many forwarders it came.
 type queued struct {
 	message []byte
+	client  string
 	hops    int
 }
 
@@ -143,16 +145,23 @@ func (f *Forwarder) init() {
 	})
 }
 
-// Add puts a message into the queue, which keeps it, and which came by so many forwarders. The error is ErrFull.
-func (f *Forwarder) Add(b []byte, hops int) error {
+// Add puts a message of a client into the queue, which keeps it, and which came by so many forwarders. A client gets no
+// more room than is free besides: so it cannot fill the queue for others. The error is ErrFull.
+func (f *Forwarder) Add(b []byte, client string, hops int) error {
 	f.init()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed || f.size > 0 && f.size+int64(len(b)) > f.MaxQueue {
+	own, n := f.held[client], int64(len(b))
+	free := f.MaxQueue - f.size
+	if f.closed || f.size > 0 && n > free || own > 0 && own+n > free {
 		return ErrFull
 	}
-	f.queue = append(f.queue, queued{b, hops})
-	f.size += int64(len(b))
+	f.queue = append(f.queue, queued{b, client, hops})
+	f.size += n
+	if f.held == nil {
+		f.held = map[string]int64{}
+	}
+	f.held[client] += n
 	f.signal()
 	return nil
 }
@@ -233,6 +242,9 @@ func (f *Forwarder) deliver(ctx context.Context, q queued) {
 	result, err := f.contained(ctx, q)
 	f.mu.Lock()
 	f.size -= size
+	if f.held[q.client] -= size; f.held[q.client] == 0 {
+		delete(f.held, q.client)
+	}
 	f.mu.Unlock()
 	if f.OnResult != nil {
 		f.OnResult(result)

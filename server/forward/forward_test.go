@@ -79,7 +79,7 @@ func run(t *testing.T, f *Forwarder, messages ...string) (results []string, paus
 	}
 	f.Client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for _, m := range messages {
-		if err := f.Add([]byte(m), 2); err != nil {
+		if err := f.Add([]byte(m), m, 2); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -188,8 +188,8 @@ func TestGiveUp(t *testing.T) {
 			}
 			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 		})}
-		f.Add([]byte("one"), 2)
-		f.Add([]byte("two"), 2)
+		f.Add([]byte("one"), "", 2)
+		f.Add([]byte("two"), "", 2)
 		f.Close()
 		f.Run(t.Context())
 		if !slices.Equal(results, []string{Dropped, Sent}) || len(sent) > 15 {
@@ -218,16 +218,16 @@ func TestFull(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); f.Run(ctx) }()
 	for _, m := range []string{"1234", "5678"} {
-		if err := f.Add([]byte(m), 2); err != nil {
+		if err := f.Add([]byte(m), m, 2); err != nil {
 			t.Fatal(err)
 		}
 	}
 	<-blocked
 	<-blocked
-	if err := f.Add([]byte("90x"), 2); !errors.Is(err, ErrFull) || f.Queued() != 8 {
+	if err := f.Add([]byte("90x"), "", 2); !errors.Is(err, ErrFull) || f.Queued() != 8 {
 		t.Errorf("%v, %d bytes", err, f.Queued())
 	}
-	if err := f.Add([]byte("90"), 2); err != nil {
+	if err := f.Add([]byte("90"), "", 2); err != nil {
 		t.Errorf("what fits: %v", err)
 	}
 	cancel()
@@ -236,12 +236,29 @@ func TestFull(t *testing.T) {
 		t.Errorf("%q", results)
 	}
 	f.Close()
-	if err := f.Add(nil, 0); !errors.Is(err, ErrFull) {
+	if err := f.Add(nil, "", 0); !errors.Is(err, ErrFull) {
 		t.Errorf("a queue that is closed takes more: %v", err)
 	}
 	large := &Forwarder{MaxQueue: 10}
-	if err := large.Add(make([]byte, 11), 0); err != nil {
+	if err := large.Add(make([]byte, 11), "", 0); err != nil {
 		t.Errorf("a message that is alone: %v", err)
+	}
+}
+
+// TestFullOfOne has clients fill the queue, of which each leaves as much as it has to others.
+func TestFullOfOne(t *testing.T) {
+	f := &Forwarder{MaxQueue: 100}
+	taken := map[string]int{}
+	for _, client := range []string{"a", "b", "c"} {
+		for f.Add(make([]byte, 5), client, 0) == nil {
+			taken[client] += 5
+		}
+	}
+	if taken["a"] != 50 || taken["b"] != 25 || taken["c"] != 15 {
+		t.Errorf("%v bytes of 100", taken)
+	}
+	if err := f.Add(make([]byte, 10), "d", 0); err != nil {
+		t.Errorf("of another one: %v", err)
 	}
 }
 

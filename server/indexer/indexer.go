@@ -84,7 +84,7 @@ func Make(ctx context.Context, out *os.File, f Files, lim Limits) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*lim.Time)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
-	cmd.Args = []string{childName, present, f.Identity, f.Origin, strconv.FormatInt(lim.Memory, 10), strconv.FormatInt(int64(lim.Time/time.Second), 10)}
+	cmd.Args = []string{childName, present, f.Identity, f.Origin, strconv.FormatInt(lim.Memory, 10), strconv.FormatInt(int64(lim.Time/time.Second), 10), strconv.Itoa(os.Getpid())}
 	cmd.Env = []string{"GOTRACEBACK=none"}
 	cmd.Dir = "/"
 	cmd.ExtraFiles = files
@@ -117,17 +117,17 @@ func (t *tail) Write(p []byte) (int, error) {
 
 // RunIfChild makes the index and ends the process, if this one was started to do so.
 func RunIfChild() {
-	if len(os.Args) != 6 || filepath.Base(os.Args[0]) != childName {
+	if len(os.Args) != 7 || filepath.Base(os.Args[0]) != childName {
 		return
 	}
-	if err := run(os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5]); err != nil {
+	if err := run(os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-func run(present, identity, origin, memory, seconds string) error {
+func run(present, identity, origin, memory, seconds, parent string) error {
 	most, err := strconv.ParseInt(memory, 10, 64)
 	if err != nil {
 		return err
@@ -144,7 +144,30 @@ func run(present, identity, origin, memory, seconds string) error {
 	if err := confine(most, cpu, files); err != nil {
 		return fmt.Errorf("the process cannot be confined: %w", err)
 	}
+	if err := endWith(parent); err != nil {
+		return err
+	}
 	return makeIndex(os.NewFile(outputFD, "the index"), files, identity, origin)
+}
+
+// endWith has this process end with its parent. The kernel forgets that where a process changes its user (prctl(2),
+// PR_SET_PDEATHSIG), so this comes last. A parent that is gone by then sends no signal any more.
+func endWith(parent string) error {
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0)
+	if errno == syscall.ENOTSUP { // a program with cgo: the signal is that of a thread, which must not end before
+		runtime.LockOSThread()
+		errno = 0
+		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+			return err
+		}
+	}
+	if errno != 0 {
+		return errno
+	}
+	if strconv.Itoa(os.Getppid()) != parent {
+		return errors.New("the server is gone")
+	}
+	return nil
 }
 
 // addressSpace is what Go and the program take of it before anything is read.

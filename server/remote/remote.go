@@ -3,6 +3,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,9 +31,39 @@ type Server struct {
 	// Waiting is called each time that the server is asked again for an index it is making; nil for
 	// no call.
 	Waiting func(buildid.ID)
+	// Patience is how long the server is waited for in sum, 15 minutes when 0. After that nobody asks it: one that answers
+	// slowly, each time in time, would hold up a profile of many files for ever.
+	Patience time.Duration
 
-	mu   sync.Mutex
-	down bool // it could not be asked
+	mu    sync.Mutex
+	down  bool // it could not be asked
+	asked int  // requests under way
+	begun time.Time
+	spent time.Duration // with requests under way, before begun
+}
+
+const defaultPatience = 15 * time.Minute
+
+var errPatience = errors.New("its answers took too long in sum")
+
+// begin begins a request. It ends with what it returns, or when there is no patience any more.
+func (s *Server) begin(ctx context.Context) (context.Context, func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asked == 0 {
+		s.begun = time.Now()
+	}
+	s.asked++
+	left := cmp.Or(s.Patience, defaultPatience) - s.spent - time.Since(s.begun)
+	ctx, cancel := context.WithTimeoutCause(ctx, left, errPatience)
+	return ctx, func() {
+		cancel()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.asked--; s.asked == 0 {
+			s.spent += time.Since(s.begun)
+		}
+	}
 }
 
 var _ debuginfo.Remote = (*Server)(nil)
@@ -78,8 +109,13 @@ const whyPending = "pending"
 
 // ask asks for the symbols of one file. After a failure of the server nobody asks it again.
 func (s *Server) ask(ctx context.Context, f columns.File) (*columns.Answer, error) {
-	a, err := s.Client.Symbolize(ctx, &columns.Question{Files: []columns.File{f}, WaitMS: uint64(waitStep.Milliseconds())})
+	within, end := s.begin(ctx)
+	defer end()
+	a, err := s.Client.Symbolize(within, &columns.Question{Files: []columns.File{f}, WaitMS: uint64(waitStep.Milliseconds())})
 	if err != nil && ctx.Err() == nil {
+		if context.Cause(within) == errPatience {
+			err = fmt.Errorf("%s: %w", s.Client.URL, errPatience)
+		}
 		s.mu.Lock()
 		isFirst := !s.down
 		s.down = true

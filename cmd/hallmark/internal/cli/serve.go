@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -65,16 +66,22 @@ for it.
 
 The server asks --upstream for files that it lacks, or the servers that
 DEBUGINFOD_URLS names: once for each file, however many ask. It checks the build
-ID of what comes, and keeps it. A miss on all servers is remembered for two
+ID of what comes, and keeps it. A redirect leads to another host only if
+--upstream-redirect names it. A miss on all servers is remembered for two
 minutes.
 
 POST /v1/symbolize turns file offsets into functions and lines. The index of a
 file is made when it is first asked for, in a process of its own that can take
 --index-memory and can open nothing, and kept in the store.
 
---limit-requests and --limit-upload bound what one client may take: who has one
-token, or one address where there are none. The answer is 429 then, and says
-when to come again.
+Requests, memory and connections are shared between clients: a token, a
+certificate, or an address (of IPv6 a network, /64). Clients without a token
+take nothing from those with one. A client that sends or takes less than 1 KiB a
+second, or 100 bytes with a token, for 30 seconds is cut. Behind a proxy, clients
+are known apart only if --trusted-proxy names its network.
+
+--limit-requests and --limit-upload bound what one client may take in the long
+run. The answer is 429 then, and says when to come again.
 
 POST /v1/rewrite answers with a profile (pprof, OTLP) that has names, of files
 in the store.
@@ -121,6 +128,8 @@ type serveOptions struct {
 	scan      []string
 	rescan    verb.TimeSpan
 	upstream  []string
+	redirects []string
+	proxies   []string
 	noUp      bool
 	tokens    string
 	insecure  bool
@@ -173,12 +182,14 @@ func serveCommand(e *verb.Env, opt *serveOptions) *cobra.Command {
 	opt.rescan = verb.TimeSpan(time.Minute)
 	f.Var(&opt.rescan, "rescan", "look for new and changed files below --scan so often")
 	f.StringArrayVar(&opt.upstream, "upstream", nil, "ask the debuginfod server at this `URL` for what is not here (can be repeated; default: DEBUGINFOD_URLS)")
+	f.StringArrayVar(&opt.redirects, "upstream-redirect", nil, "follow redirects of --upstream to this `HOST` or HOST:PORT, too (can be repeated)")
 	f.BoolVar(&opt.noUp, "no-upstream", false, "ask no other server, though DEBUGINFOD_URLS names some")
 	f.StringVar(&opt.tokens, "tokens", "", "answer those alone who have a token of this `FILE`, which 'serve token' writes")
 	f.BoolVar(&opt.insecure, "insecure", false, "listen on an address that other machines reach without tokens, or without TLS")
 	f.StringVar(&opt.cert, "tls-cert", "", "serve HTTPS with the certificates in this PEM `FILE`")
 	f.StringVar(&opt.key, "tls-key", "", "the private key, a PEM `FILE`")
 	f.StringVar(&opt.clientCA, "client-ca", "", "answer those alone who have a certificate of an authority in this PEM `FILE`")
+	f.StringArrayVar(&opt.proxies, "trusted-proxy", nil, "believe X-Forwarded-For of proxies in this network, as `CIDR` (can be repeated)")
 	f.BoolVar(&opt.readOnly, "read-only", false, "take no files")
 	f.Int64Var(&opt.maxFile, "max-file", store.DefaultMaxFile>>20, "refuse files of more than so many `MiB`")
 	f.Int64Var(&opt.memory, "memory", 32, "keep so many `MiB` of what was read in memory")
@@ -270,6 +281,9 @@ func runServe(ctx context.Context, e *verb.Env, opt *serveOptions) error {
 		return err
 	}
 	defer done()
+	if c.TrustedProxies, err = opt.trustedProxies(); err != nil {
+		return err
+	}
 	if opt.tokens != "" {
 		if _, err := server.ReadTokens(opt.tokens); err != nil {
 			return err
@@ -428,8 +442,8 @@ func (o *serveOptions) openScanner(c *server.Config) (*scan.Scanner, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := os.ReadDir(abs); err != nil {
-			return nil, fmt.Errorf("--scan: %w", err)
+		if info, err := os.Stat(abs); err == nil && !info.IsDir() {
+			return nil, verb.Usagef("serve: --scan %s is no directory", plaintext.Name(abs))
 		}
 		s.Dirs = append(s.Dirs, abs)
 		fmt.Fprintln(hash, abs)
@@ -467,7 +481,23 @@ func (o *serveOptions) openUpstream() (*debuginfod.Client, error) {
 	}
 	c.Dir, c.MaxSize = filepath.Join(o.cache, "upstream"), o.maxFile<<20
 	c.MissTime = missTime
+	c.SameHost, c.RedirectHosts = true, o.redirects
 	return c, c.Check()
+}
+
+// trustedProxies returns the networks of --trusted-proxy. An address is a network of its own.
+func (o *serveOptions) trustedProxies() (networks []netip.Prefix, err error) {
+	for _, text := range o.proxies {
+		p, err := netip.ParsePrefix(text)
+		if ip, isAddress := netip.ParseAddr(text); err != nil && isAddress == nil {
+			p, err = netip.PrefixFrom(ip, ip.BitLen()), nil
+		}
+		if err != nil {
+			return nil, verb.Usagef("serve: --trusted-proxy %q is no network, such as 10.0.0.0/8", text)
+		}
+		networks = append(networks, p)
+	}
+	return networks, nil
 }
 
 const maxHeaders = 64 << 10 // bytes of --forward-headers

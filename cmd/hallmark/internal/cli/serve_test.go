@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -70,6 +71,34 @@ func TestServeInAnotherUsersEnvironment(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", filepath.Join(own, "data"))
 	if dir, err := dataDir(); err != nil || dir != filepath.Join(own, "data/hallmark/server") {
 		t.Errorf("%s, %v", dir, err)
+	}
+}
+
+// TestServeMissingScan serves though a directory of --scan is missing: a disk may be mounted later. A file is none.
+func TestServeMissingScan(t *testing.T) {
+	own := t.TempDir()
+	file := filepath.Join(own, "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	for dir, want := range map[string]int{filepath.Join(own, "missing"): 0, file: 2} {
+		var stdout endedAtOnce
+		var stderr bytes.Buffer
+		e := &verb.Env{Stdout: &stdout, Stderr: &stderr, Stdin: strings.NewReader("")}
+		args := []string{"serve", "--listen", "127.0.0.1:0", "--store", filepath.Join(own, "store"), "--cache", filepath.Join(own, "cache"), "--scan", dir}
+		if status := run(context.Background(), e, args); status != want || want == 0 && stdout.Len() == 0 {
+			t.Errorf("%s: status %d, %s%s", dir, status, &stdout, &stderr)
+		}
+	}
+}
+
+// TestTrustedProxies reads networks and addresses.
+func TestTrustedProxies(t *testing.T) {
+	o := &serveOptions{proxies: []string{"10.0.0.0/8", "::1"}}
+	if got, err := o.trustedProxies(); err != nil || fmt.Sprint(got) != "[10.0.0.0/8 ::1/128]" {
+		t.Errorf("%v, %v", got, err)
+	}
+	o.proxies = []string{"proxy.example"}
+	if _, err := o.trustedProxies(); err == nil || !strings.Contains(err.Error(), "is no network") {
+		t.Errorf("%v", err)
 	}
 }
 

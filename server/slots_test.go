@@ -15,9 +15,9 @@ import (
 	"hallmark/server/symbols"
 )
 
-// TestPlaces has many requests wait for the bytes of their clients, or for an index that another server makes:
+// TestSlots has many requests wait for the bytes of their clients, or for an index that another server makes:
 // others that cost much are answered meanwhile.
-func TestPlaces(t *testing.T) {
+func TestSlots(t *testing.T) {
 	p := program(t)
 	s, base := start(t, func(c *Config) {
 		withSymbols(t)(c)
@@ -65,7 +65,7 @@ func TestPlaces(t *testing.T) {
 				}
 			})
 		}
-		testenv.Await(t, "the requests", func() bool { return len(s.slots) == 4 })
+		testenv.Await(t, "the requests", func() bool { return s.gates.known.inUse() == 4 })
 		time.Sleep(50 * time.Millisecond) // in which they take the places that they want
 		begun := time.Now()
 		if a := ask(t, "GET", base+"/v1/functions?q=main", nil); a.StatusCode != http.StatusOK {
@@ -76,9 +76,9 @@ func TestPlaces(t *testing.T) {
 			end.Close()
 		}
 		running.Wait()
-		testenv.Await(t, "the end of the requests", func() bool { return len(s.slots) == 0 })
-		if len(s.heavy) != 0 || len(s.files) != 0 {
-			t.Errorf("%s: %d and %d places are not given back", name, len(s.heavy), len(s.files))
+		testenv.Await(t, "the end of the requests", func() bool { return s.gates.known.inUse() == 0 })
+		if heavy, files := s.heavy.inUse(), s.files.inUse(); heavy != 0 || files != 0 {
+			t.Errorf("%s: %d and %d slots are not given back", name, heavy, files)
 		}
 	}
 }
