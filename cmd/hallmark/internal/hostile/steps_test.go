@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"debug/elf"
 	"fmt"
 	"io"
 	"io/fs"
@@ -60,7 +61,8 @@ func (p *place) stepsLimit(r *result) int64 {
 	return stepsBase + stepsPerByte*max(inFiles, p.uncompressed("in")) + stepsPerUnseen*(r.input-inFiles)
 }
 
-// uncompressed returns how many bytes the files of a directory have, also those that gzip has packed.
+// uncompressed returns how many bytes the files of a directory have, also those that are compressed: by
+// gzip, or as sections of a program.
 func (p *place) uncompressed(name string) (sum int64) {
 	filepath.WalkDir(filepath.Join(p.dir, name), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -74,11 +76,25 @@ func (p *place) uncompressed(name string) (sum int64) {
 		if z, err := gzip.NewReader(f); err == nil {
 			n, _ := io.Copy(io.Discard, z)
 			sum += n
-		} else {
-			sum += inBlocks(d)
+			return nil
+		}
+		sum += inBlocks(d)
+		if program, err := elf.NewFile(f); err == nil {
+			sum += inSections(program)
 		}
 		return nil
 	})
+	return sum
+}
+
+// inSections returns how many bytes the compressed sections of a program have, uncompressed.
+func inSections(program *elf.File) (sum int64) {
+	for _, s := range program.Sections {
+		if s.Flags&elf.SHF_COMPRESSED != 0 {
+			n, _ := io.Copy(io.Discard, s.Open()) // up to where it is damaged
+			sum += n
+		}
+	}
 	return sum
 }
 
