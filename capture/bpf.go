@@ -35,12 +35,13 @@ type bpfSampler struct {
 	// files by serial number: since the last time that all were forgotten, and those
 	// from before that.
 	files, olderFiles map[uint32]*objects.Object
-	// unread are mappings by their serial numbers, whose identity comes next.
-	unread map[uint32]bpf.File
+	// unread are mappings by their serial numbers, whose identity is being read.
+	unread  map[uint32]*unreadFile
+	reading int // of these, those that samples wait for
 	// stacks by their numbers: since the last time that they were all forgotten,
 	// and those from before that.
 	bodies, older map[bpf.StackID]*body
-	waiting       []bpfCount        // for the frames of their stacks
+	waiting       []bpfCount        // for the frames of their stacks, or for identities
 	processes     map[life]*process // seen in code that they generated
 	exits         *exits            // of these
 	taken         time.Time         // when counts were taken
@@ -58,6 +59,13 @@ type body struct {
 	// index is that of the stack among those that are counted, plus 1; 0 when it is not known, or not
 	// the same in all processes.
 	index uint32
+}
+
+// An unreadFile is a mapping that samples are in, whose process reads its identity before it goes on.
+type unreadFile struct {
+	bpf.File
+	since time.Time
+	over  bool // nobody waits for it any more
 }
 
 // bpfCount is how often a stack was seen in an owner.
@@ -87,7 +95,7 @@ func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) (*bpfSampler, 
 		bpfEvents: events,
 		programs:  programs,
 		files:     map[uint32]*objects.Object{},
-		unread:    map[uint32]bpf.File{},
+		unread:    map[uint32]*unreadFile{},
 		bodies:    map[bpf.StackID]*body{},
 		processes: map[life]*process{},
 		exits:     exits,
@@ -164,7 +172,7 @@ func (s *bpfSampler) due() time.Duration {
 	switch {
 	case s.opts.Progress != nil || s.stirred || s.unwinding.waits():
 		return perfring.LongestWait
-	case s.programs.Counted() > 0:
+	case s.programs.Counted() > 0 || s.reading > 0:
 		return max(takeAfter-time.Since(s.taken), 0)
 	}
 	return perfring.Forever
@@ -204,14 +212,63 @@ func (s *bpfSampler) take() error {
 	if err := s.programs.Read(s); err != nil {
 		return err
 	}
+	s.countWaiting(identityPatience)
+	return s.forget()
+}
+
+// identityPatience is how long samples wait for an identity. A reading of which they are not the reason
+// does not count for them: see WORK_NS of filetable.h.
+const identityPatience = 1500 * time.Millisecond
+
+// maxUnread is how many counts wait for identities.
+const maxUnread = 1 << 14
+
+// countWaiting counts what does not have to wait any more. Where an identity has not come in this time,
+// nobody waits for it.
+func (s *bpfSampler) countWaiting(patience time.Duration) {
+	s.giveUpUnread(patience)
 	kept := s.waiting[:0]
 	for _, c := range s.waiting {
-		if !s.count(c) {
+		_, waits := s.unreadIn(s.body(c.stack))
+		if waits && len(kept) < maxUnread || !s.count(c) {
 			kept = append(kept, c) // there was no room for the frames: they come again
 		}
 	}
 	s.waiting = kept
-	return s.forget()
+}
+
+// giveUpUnread ends the waiting for identities that have not come in time. A thread that sleeps in the
+// kernel reads none, nor does one that exits.
+func (s *bpfSampler) giveUpUnread(patience time.Duration) {
+	if s.reading == 0 {
+		return
+	}
+	for serial, f := range s.unread {
+		if !f.over && time.Since(f.since) >= patience {
+			s.reading--
+			f.over = true
+			s.unwinding.resume(serial)
+		}
+	}
+}
+
+// unreadIn returns the first file of a stack that waits for its identity.
+func (s *bpfSampler) unreadIn(b *body) (serial uint32, waits bool) {
+	if b == nil || s.reading == 0 {
+		return 0, false
+	}
+	for _, f := range b.frames {
+		if f.Kind == bpf.InFile && s.isUnread(f.Serial) {
+			return f.Serial, true
+		}
+	}
+	return 0, false
+}
+
+// isUnread reports whether the identity of a file may still come.
+func (s *bpfSampler) isUnread(serial uint32) bool {
+	f := s.unread[serial]
+	return f != nil && !f.over
 }
 
 // maxBodies bounds the stacks that are remembered. The kernel sends again what it
@@ -224,7 +281,7 @@ const maxFiles = 1 << 16
 
 // forget forgets what was sent before the last time that it forgot.
 func (s *bpfSampler) forget() error {
-	if len(s.files) >= maxFiles {
+	if len(s.files)+len(s.unread) >= maxFiles {
 		s.forgetFiles()
 		if err := s.programs.ForgetAll(); err != nil {
 			return err
@@ -242,6 +299,7 @@ func (s *bpfSampler) forget() error {
 
 func (s *bpfSampler) forgetFiles() {
 	s.olderFiles, s.files = s.files, map[uint32]*objects.Object{}
+	s.giveUpUnread(0)
 	clear(s.unread)
 	if s.unwinding != nil {
 		s.unwinding.tables.Forget(func(serial uint32) bool { return s.olderFiles[serial] == nil })
@@ -267,7 +325,10 @@ func (s *bpfSampler) File(f bpf.File) {
 		return
 	}
 	if f.OfMapping() {
-		s.unread[f.Serial] = f
+		if s.file(f.Serial) == nil && s.unread[f.Serial] == nil { // two CPUs may have met it at once
+			s.unread[f.Serial] = &unreadFile{File: f, since: time.Now()}
+			s.reading++
+		}
 		return
 	}
 	s.introduce(f, buildid.ID{})
@@ -300,15 +361,23 @@ func (s *bpfSampler) introduce(f bpf.File, id buildid.ID) {
 
 // Identity takes what the kernel read of a file.
 func (s *bpfSampler) Identity(serial uint32, id buildid.ID) {
-	if f, ok := s.unread[serial]; ok {
+	f := s.unread[serial]
+	if f != nil {
 		delete(s.unread, serial)
-		s.introduce(f, id)
+		if !f.over {
+			s.reading--
+		}
+		s.stirred = true
+		s.introduce(f.File, id)
 	}
 	if o := s.file(serial); o != nil && o.IsFile() {
 		s.objects.Learn(o, id)
 		if s.unwinding != nil {
 			s.unwinding.tables.Identified(o)
 		}
+	}
+	if f != nil {
+		s.unwinding.resume(serial)
 	}
 }
 
@@ -382,8 +451,8 @@ func (s *bpfSampler) placesOf(b *body, o *bpf.Task) []place {
 	}
 	b.places = slices.Grow(b.places[:0], len(b.frames))
 	for _, f := range b.frames {
-		if f.Kind == bpf.Generated {
-			b.private = true
+		if f.Kind == bpf.Generated || f.Kind == bpf.InFile && s.unread[f.Serial] != nil {
+			b.private = true // another time it may have an identity
 		}
 		b.places = append(b.places, s.place(f, o))
 	}
@@ -398,6 +467,9 @@ func (s *bpfSampler) place(f bpf.Frame, o *bpf.Task) place {
 	case bpf.InFile:
 		if object := s.file(f.Serial); object != nil {
 			return place{object, f.At}
+		}
+		if u := s.unread[f.Serial]; u != nil {
+			return place{s.objects.Missing(reason.FileTimes), f.At - uint64(u.Offset) + uint64(u.Start)}
 		}
 	case bpf.InVDSO, bpf.InVDSO32:
 		return place{s.image(f.Kind == bpf.InVDSO, o), f.At}
@@ -503,6 +575,7 @@ func sinceBoot(t uint64) uint64 {
 
 func (s *bpfSampler) finish() {
 	err := s.take()
+	s.countWaiting(0)
 	if s.unwinding != nil {
 		s.unwinding.end()
 		s.stats.Unwind = s.unwinding.count(s.programs.Tables().Stats())

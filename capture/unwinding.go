@@ -42,6 +42,7 @@ type copiedSample struct {
 	stack   bpf.StackID
 	counted bool
 	labels  profile.Labels
+	body    *body     // nil once its places are known
 	places  []place   // of the frames that the programs found
 	last    bpf.Frame // of these
 	methods profile.Methods
@@ -138,11 +139,19 @@ func (u *unwinding) take(c *bpf.Copy) {
 	if !c.Counted {
 		u.askFor(b.frames[len(b.frames)-1])
 	}
-	if one.space == nil {
-		u.giveUp(one)
+	u.walk(one)
+}
+
+// resume walks the samples on that have waited for the identity of a file.
+func (u *unwinding) resume(serial uint32) {
+	if u == nil {
 		return
 	}
-	u.walk(one)
+	ready := u.waiting[serial]
+	delete(u.waiting, serial)
+	for _, one := range ready {
+		u.walk(one)
+	}
 }
 
 // askFor asks for the table that the programs did not have.
@@ -159,6 +168,7 @@ func (u *unwinding) sample(c *bpf.Copy, b *body) *copiedSample {
 		user:    procfs.AccountOf(c.Task.PID),
 		counted: c.Counted,
 		labels:  u.s.labels(&c.Task),
+		body:    b,
 		methods: b.walk.Methods,
 		space:   u.space(c.Space),
 		memory:  unwind.Stack{Base: c.Start, Bytes: c.Memory, Missing: c.Missing},
@@ -169,16 +179,43 @@ func (u *unwinding) sample(c *bpf.Copy, b *body) *copiedSample {
 			Registers: unwind.Registers{Values: c.Registers, Known: c.Known},
 		},
 	}
-	if !c.Counted {
-		one.places, one.last = slices.Clip(u.s.placesOf(b, &c.Task)), b.frames[len(b.frames)-1]
-	}
 	one.walker = unwind.Walker{Machine: unwind.MachineOf(runtime.GOARCH), Memory: &one.memory, Entry: c.Entry, AddressBits: procfs.AddressBits()}
 	return one
 }
 
-// walk walks a sample's stack on, and counts it, or lets it wait for a table.
+// place makes places of the frames that the programs found. It reports whether their identities are known,
+// or do not come: until then the sample waits.
+func (u *unwinding) place(one *copiedSample) bool {
+	b := one.body
+	if b == nil || one.counted {
+		return true
+	}
+	if serial, waits := u.s.unreadIn(b); waits && u.await(serial, one) {
+		return false
+	}
+	one.places, one.last, one.body = slices.Clone(u.s.placesOf(b, &one.owner)), b.frames[len(b.frames)-1], nil
+	return true
+}
+
+// await lets a sample wait for a file, if there is room for it.
+func (u *unwinding) await(serial uint32, one *copiedSample) bool {
+	if !u.keep(one) {
+		return false
+	}
+	u.waiting[serial] = append(u.waiting[serial], one)
+	return true
+}
+
+// walk walks a sample's stack on, and counts it, or lets it wait for a table or an identity.
 func (u *unwinding) walk(one *copiedSample) {
-	space := &copiedSpace{space: one.space, tables: u.tables}
+	if !u.place(one) {
+		return
+	}
+	if one.space == nil {
+		u.giveUp(one)
+		return
+	}
+	space := &copiedSpace{space: one.space, of: u}
 	one.walker.Space = space
 	// The frame from which the walk goes on was found before.
 	found := !one.counted || len(one.frames) > 0
@@ -202,11 +239,9 @@ func (u *unwinding) walk(one *copiedSample) {
 		u.finish(one, end)
 		return
 	}
-	if !u.keep(one) {
+	if !u.await(space.missing, one) {
 		u.giveUp(one)
-		return
 	}
-	u.waiting[space.missing] = append(u.waiting[space.missing], one)
 }
 
 // correct takes the frame from which a walk goes on as it is found now. Without a table nobody knew
@@ -227,7 +262,10 @@ func (u *unwinding) keep(one *copiedSample) bool {
 	if one.held != 0 {
 		return true
 	}
-	n := int64(waitingSize+len(one.memory.Bytes)) + spaceBytes(one.space)
+	n := int64(waitingSize + len(one.memory.Bytes))
+	if one.space != nil {
+		n += spaceBytes(one.space)
+	}
 	if !u.room.take(one.user, n) {
 		return false
 	}
@@ -305,10 +343,10 @@ func (u *unwinding) count(kernel bpf.TablesStats) UnwindStats {
 // copiedSpace is the address space of a sample that is walked on. It is an unwind.Space
 // that knows executable memory only.
 type copiedSpace struct {
-	space  *bpf.Space
-	tables *unwindtables.Supply
+	space *bpf.Space
+	of    *unwinding
 	// missing is the file whose table was asked for last and was not there, and wait
-	// whether it may still come.
+	// whether it, or the identity that it is of, may still come.
 	missing uint32
 	wait    bool
 	// beyond says that an address was looked for that may be in an area that nobody has reported.
@@ -353,8 +391,12 @@ func (s *copiedSpace) At(a addr.Abs) (unwind.Mapping, bool) {
 		return m, true
 	}
 	m.Content = unwind.File
-	m.Table, s.wait = s.tables.Want(serial)
 	s.missing = serial
+	if s.of.s.isUnread(serial) {
+		s.wait = true
+		return m, true
+	}
+	m.Table, s.wait = s.of.tables.Want(serial)
 	return m, true
 }
 

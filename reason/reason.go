@@ -143,7 +143,7 @@ var table = [count]words{
 
 	ContentUnknown: {"content-unknown", "another file has the same build ID, and the content of this one is unknown", "record again while nobody changes the file; 'hallmark ps' names both"},
 
-	FileTimes: {"file-times", "file system whose times do not show whether the file changed since it was mapped", "record with --backend perf: by bpf the first sample in each mapping has no identity, and before Linux 6.18 most have none"},
+	FileTimes: {"file-times", "file system whose times do not show whether the file changed since it was mapped", "on Linux 6.18 and later few samples have it: nobody has read the file for them; before, start the program before the recording, or run it from a disk"},
 
 	NoIdentity:    {"no-identity", "frame has no identity", ""},
 	NoFile:        {"no-file", "no file with this identity was found", "install its package, or look where the file is"},

@@ -55,6 +55,8 @@ type samplerFileEntry struct {
 	State  uint8
 	Tries  uint8
 	Used   uint32
+	Asked  uint32
+	_      [4]byte
 }
 
 type samplerFileEvent struct {

@@ -63,7 +63,7 @@ var split = map[string]parts{
 
 	// Scenes are long for what the kernel and other processes do; the tests beside them let the same
 	// goroutines run.
-	"capture": {scenes: "^Test(NeverWrong|Rewritten|Record(Forge|HiddenContent$|Programs$|BriefProcesses$|TwoBuilds|OneID|NamesDiffer$|PassingKernel|Generated" +
+	"capture": {scenes: "^Test(NeverWrong|Rewritten|Record(FirstSample|Forge|HiddenContent$|Programs$|BriefProcesses$|TwoBuilds|OneID|NamesDiffer$|PassingKernel|Generated" +
 		"|Descendants$|Swapped$|ReplacedFile$|Running$|Containers$|Inherited$|WithoutFirst|LaterChildren$|Copies$)|PprofSymbolizes$|ThrottledIsCounted$" +
 		"|WatchForged|WatchTimes$|TimesThatTellNothing$|Snapshots$|Stackmap" +
 		"|ProgramsNamedLikeMemory$|FilesAreForgotten$|UnwindersAgree$|WholeStacks$|StacksOf|NoHelper$|AgreesWithPerf$|RecordSystem$)"},

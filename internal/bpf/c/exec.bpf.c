@@ -295,7 +295,7 @@ static __always_inline void exec_report_reading(struct exec_work *w, struct iden
 {
 	w->entry.id = *id;
 	w->entry.serial = w->serial;
-	if (serial_report_identity(&w->entry))
+	if (serial_report_identity(&w->entry, BPF_RB_NO_WAKEUP))
 		ADD(works_done.known, 1);
 	else
 		ADD(works_done.lost_events, 1);

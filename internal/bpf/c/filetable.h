@@ -6,8 +6,9 @@
  * a frame never means another file than the one that was mapped, whatever becomes of the entry.
  * What identity a serial number has is reported by an event, now or later.
  *
- * Where the times of files show nothing (fs.h), a serial number is for one mapping, and no frame
- * has it before an identity was read from the pages of that mapping. */
+ * Where the times of files show nothing (fs.h), a serial number is for one mapping. Frames have it
+ * while its identity is read from the pages of that mapping (readid.h): they wait for that reading,
+ * and where it comes to nothing, no later one counts for them. */
 #ifndef HALLMARK_FILETABLE_H
 #define HALLMARK_FILETABLE_H
 
@@ -68,6 +69,17 @@ static __always_inline __u64 filetable_key(__u64 inode, const struct validity *v
 
 enum known { UNKNOWN, TORN, STALE, KNOWN };
 
+/* How long the samples in a mapping may wait for its identity, ns: the first of their threads may
+ * sleep in the kernel before it reads, and what it reads then says nothing of that time. */
+#define WORK_NS 1000000000ULL
+
+/* Times of entries, in 2^20 ns; never 0. */
+static __always_inline __u32 filetable_clock(void) { return bpf_ktime_get_ns() >> 20 | 1; }
+
+/* filetable_is_late reports whether a reading that ends now comes too late for samples that have
+ * waited for it since then; 0 for none. It is global as maple_find is. */
+__noinline int filetable_is_late(__u32 asked) { return asked && filetable_clock() - asked > WORK_NS >> 20; }
+
 /* filetable_lookup looks for the entry of an inode whose validity is now the given one: only that
  * makes the seal of the entry. */
 static __noinline enum known filetable_lookup(__u64 key, const struct validity *now, __u64 *serial, __u8 *state)
@@ -85,6 +97,8 @@ static __noinline enum known filetable_lookup(__u64 key, const struct validity *
 		return TORN;
 	if (sealed != filetable_seal(given, now))
 		return sealed == filetable_seal(given, &e->valid) ? STALE : TORN;
+	if (*state == FILE_PENDING && filetable_is_late(e->asked))
+		return STALE;
 	*serial = given;
 	if (e->used != table_time)
 		e->used = table_time; /* what is another file's by now only looks younger */
@@ -126,6 +140,22 @@ __noinline int filetable_snapshot(__u64 key, struct file_entry *out)
 static __always_inline __u64 filetable_new_serial(void)
 {
 	return last_serial < LAST_SERIAL ? ADD(last_serial, 1) + 1 : 0;
+}
+
+/* filetable_renew gives an entry a serial number that no frame has: what is read from now on is nothing
+ * that the samples with the number before waited for. It is global as maple_find is. */
+__noinline int filetable_renew(struct file_entry *e)
+{
+	if (!e)
+		return 0;
+	e->serial = filetable_new_serial();
+	e->seal = filetable_seal(e->serial, &e->valid);
+	e->id_seal = filetable_seal_identity(e->serial, &e->id);
+	e->asked = 0;
+	e->state |= FILE_QUIET;
+	if (!e->serial)
+		e->state = FILE_NONE;
+	return 0;
 }
 
 /* filetable_is_full reports whether the table has no room for another file. Signed: an entry may

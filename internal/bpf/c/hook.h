@@ -123,7 +123,7 @@ static __always_inline void hook_read(struct hooked *h, __u64 mm, __u64 key, __u
 	else
 		ADD(hook_done.read, 1);
 	if (state == FILE_KNOWN && !(h->entry.state & FILE_QUIET))
-		serial_report_identity(&h->entry);
+		serial_report_identity(&h->entry, BPF_RB_NO_WAKEUP);
 }
 
 /* hook_pay reads what the thread owes, if it has it by now. It works with a copy: the element may

@@ -50,15 +50,17 @@ struct reading {
 	struct identity gnu, go;
 };
 
-/* Whose memory is read. */
+/* Whose memory is read, and how. */
 struct source {
 	struct reading *r;
 	struct bpf_iter__task *at; /* of the task that an iterator is at; NULL: the current one */
+	struct work *at_once;      /* of a sample, which does not wait for pages: a pointer, or verifiers forget it */
 };
 
 struct work {
 	struct bpf_task_work tw;
 	__u64 since; /* ns; 0 when free */
+	__u64 thread;
 	__u64 key;
 	__u64 inode;
 	__u64 serial;
@@ -145,6 +147,8 @@ static __always_inline long readid_copy_memory(struct source *s, void *to, __u32
 {
 	struct task_struct *task;
 
+	if (s->at_once)
+		return bpf_probe_read_user(to, n, from);
 	if (!s->at)
 		return bpf_copy_from_user(to, n, from);
 	task = s->at->task;
@@ -395,7 +399,8 @@ static __always_inline bool readid_is_still(struct source *s, struct file_entry 
 /* readid_conclude replaces the entry of the file by one with the outcome, unless it is not
  * that of this content any more. It returns the state of the file if it is settled,
  * and FILE_PENDING else. What one process could not find out of a file that user space
- * does not know of, another one may.
+ * does not know of, another one may. Where samples wait for the reading, they wait for no other one:
+ * if it comes to nothing, or too late, the entry gets a new serial number.
  *
  * Between copy and update another CPU may change or replace the entry, and the update undoes
  * that. No answer gets wrong: each entry has its seal. The next look at the file makes a new
@@ -403,15 +408,19 @@ static __always_inline bool readid_is_still(struct source *s, struct file_entry 
 static __always_inline enum file_state readid_conclude(struct source *s, struct file_entry *e, __u64 serial,
 						       enum outcome outcome)
 {
-	bool none = outcome == LEFT || outcome == CHANGED;
+	bool none = outcome == LEFT || outcome == CHANGED, again;
 	struct reading *r = s->r;
 	__u8 quiet;
 
-	if (filetable_snapshot(r->key, e) != KNOWN || e->serial != serial || (e->state & ~FILE_QUIET) != FILE_PENDING ||
-	    (!none && !readid_is_still(s, e)))
+	if (filetable_snapshot(r->key, e) != KNOWN || e->serial != serial || (e->state & ~FILE_QUIET) != FILE_PENDING)
 		return FILE_PENDING;
 	quiet = e->state & FILE_QUIET;
-	if ((outcome == CHANGED || (outcome == LEFT && quiet)) && e->tries++ < MAX_TRIES) {
+	again = outcome == CHANGED || (outcome == LEFT && (quiet || e->asked));
+	if (none ? again && e->tries++ < MAX_TRIES : !readid_is_still(s, e)) {
+		if (e->asked)
+			filetable_renew(e);
+		else if (!none)
+			return FILE_PENDING; /* as it is */
 		bpf_map_update_elem(&files, &r->key, e, BPF_EXIST);
 		return FILE_PENDING;
 	}
@@ -422,40 +431,75 @@ static __always_inline enum file_state readid_conclude(struct source *s, struct 
 		e->id_seal = filetable_seal_identity(e->serial, &e->id);
 	}
 	e->state |= quiet;
+	if (filetable_is_late(e->asked))
+		filetable_renew(e);
 	bpf_map_update_elem(&files, &r->key, e, BPF_EXIST);
 	return e->state & ~FILE_QUIET;
 }
 
-/* readid_publish concludes a reading and sends its result. */
-static __always_inline void readid_publish(struct source *s, struct work *w, enum outcome outcome)
+/* readid_publish concludes a reading and sends its result. It returns what readid_conclude does. User
+ * space is woken where it has waited for that. */
+static __always_inline enum file_state readid_publish(struct source *s, struct work *w, enum outcome outcome)
 {
 	enum file_state state = readid_conclude(s, &w->entry, w->serial, outcome);
+	struct file_entry *e = &w->entry;
 
 	if (state == FILE_NONE)
 		ADD(works_done.none, 1);
 	if (state != FILE_KNOWN)
-		return;
+		return state;
 	ADD(works_done.known, 1);
-	if (!(w->entry.state & FILE_QUIET) && !serial_report_identity(&w->entry))
-		ADD(works_done.lost_events, 1);
+	if (e->state & FILE_QUIET || serial_report_identity(e, e->asked ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP))
+		return state;
+	ADD(works_done.lost_events, 1);
+	if (e->asked) { /* user space cannot read it itself: it is sent with the next sample */
+		filetable_renew(e);
+		bpf_map_update_elem(&files, &w->reading.key, e, BPF_EXIST);
+	}
+	return state;
+}
+
+/* readid_begin makes the reading of a work. */
+static __always_inline void readid_begin(struct work *w, struct mm_struct *mm)
+{
+	struct reading *r = &w->reading;
+
+	__builtin_memset(r, 0, sizeof(*r));
+	r->mm = (__u64)mm;
+	r->key = w->key;
+	r->inode = w->inode;
+	r->at = w->at;
+}
+
+/* readid_at_once reads an identity that a sample waits for during that sample, as long as all that is
+ * to be read is in memory. It reports whether that settled the matter. It is global as maple_find is. */
+static __noinline int readid_at_once(__u32 slot)
+{
+	struct work *w = bpf_map_lookup_elem(&works, &slot);
+	struct mm_struct *mm = task_current_mm();
+	struct source source = {};
+	enum outcome outcome;
+
+	if (!w || !mm || !task_work)
+		return false;
+	source.r = &w->reading;
+	source.at_once = w;
+	readid_begin(w, mm);
+	outcome = readid_file(&source, w->at);
+	return (outcome == FOUND || outcome == GOING_ON) && readid_publish(&source, w, outcome) != FILE_PENDING;
 }
 
 /* readid_work runs in the task that was sampled. */
 static int readid_work(struct bpf_map *map, void *key, void *value)
 {
 	struct work *w = value;
-	struct reading *r = &w->reading;
-	struct source source = {r};
+	struct source source = {&w->reading};
 	struct mm_struct *mm = task_current_mm();
 	enum outcome outcome;
 
 	ADD(works_done.runs, 1);
 	if (mm) {
-		__builtin_memset(r, 0, sizeof(*r));
-		r->mm = (__u64)mm;
-		r->key = w->key;
-		r->inode = w->inode;
-		r->at = w->at;
+		readid_begin(w, mm);
 		outcome = readid_file(&source, w->at);
 		if (outcome == LEFT)
 			ADD(works_done.left, 1);
@@ -467,10 +511,6 @@ static int readid_work(struct bpf_map *map, void *key, void *value)
 	return 0;
 }
 
-/* A work that did not come to its end in this time never will, or is taken for
- * one: what it works on are hints, which it checks. */
-#define WORK_NS 1000000000ULL
-
 static __always_inline int readid_schedule(struct task_struct *task, struct work *w)
 {
 	if (ksym_exists(bpf_task_work_schedule_resume_impl))
@@ -480,45 +520,70 @@ static __always_inline int readid_schedule(struct task_struct *task, struct work
 	return -1;
 }
 
-/* readid_ask has the identity of a file read in the current task. */
-static __always_inline void readid_ask(struct walk *walk, const struct wish *wish)
+/* readid_is_asked reports whether a work that has not ended is what a thread is asked for once more. */
+static __always_inline bool readid_is_asked(struct work *w, __u64 thread, const struct wish *wish)
 {
-	__u64 now, since;
+	return w->thread == thread && w->key == wish->key && w->serial == wish->serial;
+}
+
+/* readid_ask has the identity of a file read in the current task, and reports whether it will be. Each
+ * thread reads for its own samples: another one may be asleep. A work that did not come to its end in
+ * WORK_NS never will, or is taken for one: what it works on are hints, which it checks. */
+static __always_inline bool readid_ask(struct walk *walk, const struct wish *wish)
+{
+	__u64 now, since, thread = bpf_get_current_pid_tgid();
 	struct work *w;
 	__u32 slot;
 
 	ADD(works_done.asked, 1);
-	slot = hash_mix(wish->key, walk->tgid) & 255;
+	slot = hash_mix(wish->key, thread) & 255;
 	w = bpf_map_lookup_elem(&works, &slot);
 	if (!w)
-		return;
+		return false;
 	now = bpf_ktime_get_ns();
 	since = w->since;
+	if (since && now - since < WORK_NS && readid_is_asked(w, thread, wish))
+		return true;
 	if ((since && now - since < WORK_NS) || __sync_val_compare_and_swap(&w->since, since, now) != since) {
 		ADD(works_done.busy, 1);
-		return;
+		return false;
 	}
+	w->thread = thread;
 	w->key = wish->key;
 	w->inode = wish->inode;
 	w->serial = wish->serial;
 	w->at = wish->at;
-	if (readid_schedule(walk->task, w)) {
+	if (wish->key != wish->inode && readid_at_once(slot)) {
 		w->since = 0;
-		ADD(works_done.busy, 1);
+		return true;
 	}
+	if (!readid_schedule(walk->task, w))
+		return true;
+	w->since = 0;
+	ADD(works_done.busy, 1);
+	return false;
+}
+
+static long readid_wish_loop(__u32 i, struct walk *walk)
+{
+	struct scratch *s = state_scratch();
+	struct wish *wish;
+
+	if (!s || i >= WISHES || i >= s->wished)
+		return 1;
+	wish = &s->wishes[i];
+	if (!readid_ask(walk, wish))
+		serial_abandon(wish->key, wish->serial);
+	return 0;
 }
 
 /* readid_ask_wishes has the identities read that a sample wished for. It comes last: no
- * function that the verifier looks at by itself may do what leads to sleeping. */
+ * function that the verifier looks at by itself may do what leads to sleeping. Its frames were sent
+ * by then, and what is not read for them must never be theirs. */
 static __always_inline void readid_ask_wishes(struct walk *walk)
 {
-	if (!task_work)
-		return;
-	for (__u32 i = 0; i < WISHES; i++) {
-		if (i >= walk->s->wished)
-			break;
-		readid_ask(walk, &walk->s->wishes[i]);
-	}
+	if (task_work && walk->s->wished)
+		bpf_loop(WISHES, readid_wish_loop, walk, 0);
 }
 
 #endif

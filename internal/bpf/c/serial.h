@@ -30,14 +30,31 @@ __noinline __u32 serial_read_path(struct area *a, struct path_text *out)
 	return p.used;
 }
 
+/* serial_may_wish reports whether the identity of one more file can be read in the current task. */
+static __always_inline bool serial_may_wish(struct scratch *s) { return task_work && s->wished < WISHES; }
+
+/* serial_is_wished reports whether a sample wishes for the identity of a file already. It is global as
+ * maple_find is. */
+__noinline int serial_is_wished(__u64 key)
+{
+	struct scratch *s = state_scratch();
+	__u64 found = 0;
+
+	if (!s)
+		return false;
+	_Pragma("unroll") for (int i = 0; i < WISHES; i++)
+		found += i < s->wished && s->wishes[i].key == key;
+	return found;
+}
+
 /* serial_wish writes down that the identity of a file is to be read in the current task. Of those
- * that were not given their serial number just now, one is enough for a sample. */
-static __always_inline void serial_wish(struct scratch *s, __u64 key, __u64 inode, __u64 serial, __u64 at, bool fresh)
+ * that neither were given their serial number just now nor are waited for, one is enough for a sample. */
+static __always_inline void serial_wish(struct scratch *s, __u64 key, __u64 inode, __u64 serial, __u64 at, bool wanted)
 {
 	__u32 n = s->wished;
 	struct wish *wish;
 
-	if (n >= WISHES || (n && !fresh))
+	if (n >= WISHES || (n && !wanted) || serial_is_wished(key))
 		return;
 	wish = &s->wishes[n];
 	wish->key = key;
@@ -47,16 +64,17 @@ static __always_inline void serial_wish(struct scratch *s, __u64 key, __u64 inod
 	s->wished = n + 1;
 }
 
-static __noinline void serial_submit_file(struct file_event *ev) { bpf_ringbuf_submit(ev, BPF_RB_FORCE_WAKEUP); }
+static __noinline void serial_submit_file(struct file_event *ev, __u64 wakeup) { bpf_ringbuf_submit(ev, wakeup); }
 
-/* serial_introduce sends user space the file that a serial number stands for. */
-static __always_inline void serial_introduce(struct scratch *s, __u64 key, __u64 serial, struct file_event *ev)
+/* serial_introduce sends user space the file that a serial number stands for. It is woken when there is
+ * something to be done: where an identity has to be read first, it is woken by that. */
+static __always_inline void serial_introduce(struct scratch *s, __u64 key, struct file_entry *e, struct file_event *ev)
 {
 	struct area *a = &s->area;
 
 	ev->kind = EVENT_FILE;
 	ev->tgid = bpf_get_current_pid_tgid() >> 32;
-	ev->serial = serial;
+	ev->serial = e->serial;
 	ev->key = key;
 	ev->start = a->start;
 	ev->end = a->end;
@@ -64,7 +82,7 @@ static __always_inline void serial_introduce(struct scratch *s, __u64 key, __u64
 	ev->valid = s->now;
 	__builtin_memset(ev->path, 0, sizeof(ev->path));
 	serial_read_path(a, (void *)ev->path);
-	serial_submit_file(ev);
+	serial_submit_file(ev, e->asked ? BPF_RB_NO_WAKEUP : BPF_RB_FORCE_WAKEUP);
 }
 
 /* serial_admit gives a file a serial number and sends it to user space. It returns 0 when the table takes
@@ -94,9 +112,10 @@ __noinline __s64 serial_admit(__u64 key, enum known how)
 	e->valid = s->now;
 	e->serial = filetable_new_serial();
 	e->seal = filetable_seal(e->serial, &e->valid);
+	e->asked = filever_must_be_read(&e->valid) ? filetable_clock() : 0;
 	err = e->serial ? filetable_insert(key, e, how) : -E2BIG;
 	if (!err) {
-		serial_introduce(s, key, e->serial, ev);
+		serial_introduce(s, key, e, ev);
 		return e->serial;
 	}
 	bpf_ringbuf_discard(ev, BPF_RB_NO_WAKEUP);
@@ -106,52 +125,23 @@ __noinline __s64 serial_admit(__u64 key, enum known how)
 	return 0;
 }
 
-/* serial_admit_unread gives a mapping a serial number that is not sent to user space, until its identity
- * was read. It returns what serial_admit does, and is global as maple_find is. */
-__noinline __s64 serial_admit_unread(__u64 key, enum known how)
-{
-	struct scratch *s = state_scratch();
-	struct file_entry *e;
-	long err;
-
-	if (!s)
-		return 0;
-	e = &s->fresh;
-	if (how == UNKNOWN && filetable_is_full()) {
-		s->n.table_full++;
-		return 0;
-	}
-	__builtin_memset(e, 0, sizeof(*e));
-	e->valid = s->now;
-	e->serial = filetable_new_serial();
-	e->seal = filetable_seal(e->serial, &e->valid);
-	e->state = FILE_PENDING | FILE_QUIET;
-	err = e->serial ? filetable_insert(key, e, how) : -E2BIG;
-	if (!err)
-		return e->serial;
-	if (filetable_overtaken(err))
-		return err;
-	s->n.refused++;
-	return 0;
-}
-
-static __noinline void serial_submit_identity(struct id_event *ev, struct file_entry *e)
+static __noinline void serial_submit_identity(struct id_event *ev, struct file_entry *e, __u64 wakeup)
 {
 	ev->kind = EVENT_ID;
 	ev->state = FILE_KNOWN;
 	ev->id = e->id;
 	ev->pad = 0;
 	ev->serial = e->serial;
-	bpf_ringbuf_submit(ev, BPF_RB_NO_WAKEUP);
+	bpf_ringbuf_submit(ev, wakeup);
 }
 
 /* serial_report_identity sends user space the identity of a file. */
-static __always_inline bool serial_report_identity(struct file_entry *e)
+static __always_inline bool serial_report_identity(struct file_entry *e, __u64 wakeup)
 {
 	struct id_event *ev = bpf_ringbuf_reserve(&events, sizeof(*ev), 0);
 
 	if (ev)
-		serial_submit_identity(ev, e);
+		serial_submit_identity(ev, e, wakeup);
 	return ev;
 }
 
@@ -177,9 +167,11 @@ __noinline __s64 serial_unveil(__u64 key, __u64 serial)
 		s->n.torn++;
 		return -EAGAIN;
 	}
-	serial_introduce(s, key, serial, ev);
 	e->state &= ~FILE_QUIET;
-	if (e->state == FILE_KNOWN && !serial_report_identity(e)) {
+	if (e->state == FILE_PENDING && filever_must_be_read(&e->valid))
+		e->asked = filetable_clock();
+	serial_introduce(s, key, e, ev);
+	if (e->state == FILE_KNOWN && !serial_report_identity(e, BPF_RB_NO_WAKEUP)) {
 		s->n.lost_events++;
 		return serial; /* both are sent again */
 	}
@@ -187,19 +179,50 @@ __noinline __s64 serial_unveil(__u64 key, __u64 serial)
 	return serial;
 }
 
+/* serial_abandon has an identity that nobody will read for the samples of a mapping so far count for
+ * none of them. It is global as maple_find is. */
+__noinline int serial_abandon(__u64 key, __u64 serial)
+{
+	struct scratch *s = state_scratch();
+	struct file_entry *e;
+
+	if (!s)
+		return 0;
+	e = &s->fresh;
+	if (filetable_snapshot(key, e) != KNOWN || e->serial != serial || e->state != FILE_PENDING || !e->asked)
+		return 0;
+	filetable_renew(e);
+	bpf_map_update_elem(&files, &key, e, BPF_EXIST);
+	return 0;
+}
+
 /* The search for the serial number of a file that is in a sample. */
 struct sample_look {
 	__u64 key;
 	__s64 serial; /* 0: there can be no entry; negative: the error of the look before */
 	__u8 state;
-	bool fresh; /* the serial number was given just now */
+	bool fresh;  /* the serial number was given just now */
+	bool unread; /* its identity must be read before it is believed, and will not be for this sample */
 };
+
+/* serial_is_unread reports whether nobody reads the identity of a mapping for this sample, where that
+ * is what it takes: it is not known yet, and cannot be read, or there are too many to read. It is global
+ * as maple_find is. */
+__noinline int serial_is_unread(__u64 key, enum known how, enum file_state state)
+{
+	struct scratch *s = state_scratch();
+
+	if (!s || !filever_must_be_read(&s->now) || (how == KNOWN && state == FILE_KNOWN))
+		return false;
+	return (how == KNOWN && state == FILE_NONE) || !(serial_may_wish(s) || serial_is_wished(key));
+}
 
 static long serial_loop(__u32 i, struct sample_look *l)
 {
 	struct scratch *s = state_scratch();
 	__u64 serial = 0;
 	enum known how;
+	bool quiet;
 
 	if (!s)
 		return 1;
@@ -207,17 +230,15 @@ static long serial_loop(__u32 i, struct sample_look *l)
 	s->n.torn += how == TORN;
 	s->n.stale += how == STALE;
 	l->fresh = how != KNOWN;
-	if (how == KNOWN && filever_must_be_read(&s->now) && (l->state & ~FILE_QUIET) != FILE_KNOWN) {
-		l->serial = serial;
-		l->state &= ~FILE_QUIET;
-	} else if (how == KNOWN) {
-		l->serial = l->state & FILE_QUIET ? serial_unveil(l->key, serial) : serial;
-		l->state &= ~FILE_QUIET;
-	} else if (!i && filetable_is_doubtful(how)) {
+	quiet = l->state & FILE_QUIET;
+	l->state &= ~FILE_QUIET;
+	if (!i && filetable_is_doubtful(how)) {
 		l->serial = -EAGAIN;
-	} else if (filever_must_be_read(&s->now)) {
-		l->serial = serial_admit_unread(l->key, filetable_corrected(how, l->serial));
-		l->state = FILE_PENDING;
+	} else if (serial_is_unread(l->key, how, l->state)) {
+		l->unread = true;
+		return 1;
+	} else if (how == KNOWN) {
+		l->serial = quiet ? serial_unveil(l->key, serial) : serial;
 	} else {
 		l->serial = serial_admit(l->key, filetable_corrected(how, l->serial));
 		l->state = FILE_PENDING;
@@ -228,7 +249,7 @@ static long serial_loop(__u32 i, struct sample_look *l)
 /* serial_look_up returns the serial number of the entry of an inode, which s->area is of and whose
  * validity is in s->now. It makes an entry where there is none to be believed, and returns 0
  * where there can be none; and what a frame is sent with, frame_where(FRAME_UNREAD), where no frame
- * may have the number yet. It is global as maple_find is. */
+ * may have the number. It is global as maple_find is. */
 __noinline __u64 serial_look_up(__u64 inode)
 {
 	struct sample_look l = {};
@@ -238,15 +259,17 @@ __noinline __u64 serial_look_up(__u64 inode)
 		return 0;
 	l.key = filetable_key(inode, &s->now);
 	bpf_loop(LOOKS, serial_loop, &l, 0);
+	if (l.unread)
+		return frame_where(FRAME_UNREAD);
 	if (l.serial < 0)
 		s->n.refused++;
 	if (l.serial <= 0)
 		return 0;
 	if (task_work && l.state == FILE_PENDING)
-		serial_wish(s, l.key, inode, l.serial, s->area.start, l.fresh);
+		serial_wish(s, l.key, inode, l.serial, s->area.start, l.fresh || filever_must_be_read(&s->now));
 	else if (!filever_is_of_mapping(&s->now))
 		recent_remember(recent_find(s, (void *)inode), (void *)inode, &s->now, l.serial);
-	return filever_must_be_read(&s->now) && l.state != FILE_KNOWN ? frame_where(FRAME_UNREAD) : l.serial;
+	return l.serial;
 }
 
 /* serial_of returns the serial number of the file that s->area maps, whose validity is in

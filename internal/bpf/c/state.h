@@ -71,7 +71,7 @@ struct wish {
 	__u64 serial;
 	__u64 at;
 };
-#define WISHES 4
+#define WISHES 8
 
 /* Scratch memory of a CPU, for programs on perf events only: they do not interrupt
  * each other on one CPU, the kernel drops the inner one. */

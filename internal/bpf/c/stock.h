@@ -162,7 +162,7 @@ static __always_inline void stock_read_identity(struct stock_look *l, struct sto
 
 /* stock_enter sees to it that the table knows the file of an area, and leaves the entry in
  * l->s->entry. It reports whether there is one. A file whose pages may never come is not
- * read: the process that is sampled in it reads it, or user space. */
+ * read: the process that is sampled in it reads it, or user space. Nor is one that samples wait for. */
 static __always_inline bool stock_enter(struct stock_look *l, struct stock_noted *n)
 {
 	struct stock_area *a = &n->area;
@@ -172,7 +172,7 @@ static __always_inline bool stock_enter(struct stock_look *l, struct stock_noted
 		ADD(stock_done.refused, 1);
 		return false;
 	}
-	if ((e->state & ~FILE_QUIET) == FILE_PENDING && n->answers)
+	if ((e->state & ~FILE_QUIET) == FILE_PENDING && n->answers && !e->asked)
 		stock_read_identity(l, n);
 	else if ((e->state & ~FILE_QUIET) == FILE_PENDING)
 		ADD(stock_done.left, 1);

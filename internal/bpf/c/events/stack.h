@@ -23,7 +23,7 @@ enum frame_kind {
 	FRAME_UNSTABLE = 7,   /* the mappings changed while they were read; at an absolute address */
 	FRAME_WRITTEN = 8,    /* in a file that is being written, or just was; at an absolute address */
 	FRAME_NOT_CODE = 9,   /* memory that is not executable; at an absolute address */
-	FRAME_UNREAD = 10,    /* in a file whose times show nothing, and that was not read since it was mapped; at an absolute address */
+	FRAME_UNREAD = 10,    /* in a file whose times show nothing, and that nobody reads for this sample; at an absolute address */
 };
 
 /* How a frame was found, in frame.where from bit 40 on; unwind.Method has the same
@@ -115,6 +115,7 @@ struct file_entry {
 	__u8 state;
 	__u8 tries;
 	__u32 used; /* when a sample was last in the file, in the time of the table; 0: the inode is gone */
+	__u32 asked; /* when the first frame got the serial number that waits for an identity: see filetable_is_late */
 };
 
 struct stack_id {
