@@ -77,8 +77,8 @@ file is made when it is first asked for, in a process of its own that can take
 Requests, memory and connections are shared between clients: a token, a
 certificate, or an address (of IPv6 a network, /64). Clients without a token
 take nothing from those with one. A client that sends or takes less than 1 KiB a
-second, or 100 bytes with a token, for 30 seconds is cut. Behind a proxy, clients
-are known apart only if --trusted-proxy names its network.
+second, or 100 bytes with a token, for 30 seconds is cut. Clients behind a proxy
+are one, unless --trusted-proxy names its network.
 
 --limit-requests and --limit-upload bound what one client may take in the long
 run. The answer is 429 then, and says when to come again.
