@@ -576,7 +576,7 @@ func (s *Server) note(w *exchange, r *http.Request, kind string, start time.Time
 	s.metrics.add(w.sent, "hallmark_sent_bytes_total")
 	s.metrics.observe(time.Since(start), "hallmark_request_seconds", kind)
 	level := slog.LevelInfo
-	if status >= 500 {
+	if status >= 500 && s.reasonOf(err) == "" { // refusals have a line a minute
 		level = slog.LevelError
 	}
 	if s.Log.Enabled(r.Context(), level) {
