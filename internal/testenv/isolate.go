@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -99,8 +100,13 @@ func Isolated(m interface{ Run() int }) interface{ Run() int } {
 		}
 	}
 	time.Local = time.UTC
+	SetUmask()
 	return isolated{m, home}
 }
+
+// SetUmask has files of tests be for all to read, as on most machines: some tests run programs as another
+// user.
+func SetUmask() { syscall.Umask(0o022) }
 
 type isolated struct {
 	tests interface{ Run() int }

@@ -152,6 +152,7 @@ func run(o options) int {
 		fmt.Fprintln(os.Stderr, "test.sh:", err)
 		return 1
 	}
+	testenv.SetUmask()
 	golang := testenv.GoDirectories() // before there is anybody who waits for all children
 	c := newConsole(os.Stdout)
 	r := &runner{options: o, root: root, golang: golang, begun: time.Now(), console: c, results: newResults(c), procs: newProcs()}
