@@ -159,7 +159,7 @@ func (s *Store) LoadBroken(ctx context.Context) error {
 	return nil
 }
 
-// isObjectName reports whether a text can be the name of an object: a SHA-256, or one with what tells a second apart.
+// isObjectName reports whether a text can be the name of an object: a SHA-256, or one with what distinguishes a second.
 func isObjectName(name string) bool {
 	sum, _, _ := strings.Cut(name, "-")
 	return IsObject(sum)

@@ -13,14 +13,15 @@ import (
 	"hallmark/server/store"
 )
 
-const serveCheckLong = `Check reads the store of a server and prints which files it has lost: those that
-are missing, and those whose bytes are not the ones that were stored, as by a disk
-that fails or an incomplete copy. Servers of the store then take such a file again
-from 'hallmark push', from --scan and from --upstream, and serve it as before.
-A server does the same once a week, in idle time.
+const serveCheckLong = `Check reads the store of a server and prints which files it has lost: those
+that are missing, and those whose bytes are not the ones that were stored. A
+disk that fails has this effect, or an incomplete copy. Servers of the store
+then take such a file again from 'hallmark push', from --scan and from
+--upstream, and serve it as before. A server does the same once a week, in idle
+time.
 
-The exit status is 1 if something is lost. Check may run beside servers, and may
-be ended at any time. Run it as the user whom the store belongs to.`
+The exit status is 1 if something is lost. Check may run beside servers, and
+may be ended at any time. Run it as the user whom the store belongs to.`
 
 // checkRecord is a file that is lost, in the output of --json.
 type checkRecord struct {
