@@ -43,7 +43,9 @@ func (c Claimant) String() string {
 
 // claimantComment says who claims the identity of a mapping. The row is in the mapping's Limit as well:
 // pprof merges mappings of one build ID and size, and no two claimants have mappings of one size.
-const claimantComment = `claimed=%s owner=%s mount=%d boot=%s row=%x file=%s`
+const claimantComment = claimantPrefix + `%s owner=%s mount=%d boot=%s row=%x file=%s`
+
+const claimantPrefix = "claimed="
 
 // Rows are in bits 12 to 61 of the Limit of a mapping that starts at 0. No file is so large.
 const (
@@ -58,22 +60,25 @@ type rowKey struct {
 	row  uint64
 }
 
-// rowOf returns the row of a mapping whose identity is a claim, 0 for any other one.
-func rowOf(m *pprof.Mapping) uint64 {
+// rowOf returns the row of a mapping whose identity is a claim, and whether it is one. No claimant has row 0.
+func rowOf(m *pprof.Mapping) (row uint64, isClaimed bool) {
 	if m == nil || m.BuildID == "" || !IsClaimedRange(m.Start, m.Limit) {
-		return 0
+		return 0, false
 	}
-	return (m.Limit - firstRowLimit) >> rowShift
+	return (m.Limit - firstRowLimit) >> rowShift, true
 }
 
 // IsClaimedRange reports whether a mapping from start to limit is one whose identity, if it has one, is such a claim.
 func IsClaimedRange(start, limit uint64) bool {
-	return start == 0 && limit >= firstRowLimit+1<<rowShift && limit < noLimit
+	return start == 0 && limit >= firstRowLimit && limit < noLimit
 }
 
 // IsClaimed reports whether the identity of m is a claim of others than root and the user who recorded,
 // which nobody has proven.
-func IsClaimed(m *pprof.Mapping) bool { return rowOf(m) != 0 }
+func IsClaimed(m *pprof.Mapping) bool {
+	_, isClaimed := rowOf(m)
+	return isClaimed
+}
 
 // row returns a number that is hard to find for another claimant, path and identity.
 func (c Claimant) row(k fileKey) uint64 {
@@ -101,7 +106,7 @@ func (b *Builder) claimed(file *Binary) *pprof.Mapping {
 
 // parseClaimant takes a comment apart that says who claims the identity of a mapping.
 func parseClaimant(comment string) (k rowKey, c Claimant, ok bool) {
-	rest, isClaim := strings.CutPrefix(comment, "claimed=")
+	rest, isClaim := strings.CutPrefix(comment, claimantPrefix)
 	var owner, mount, row string
 	for _, part := range []struct {
 		to  *string
@@ -149,8 +154,8 @@ func Claimants(p *pprof.Profile) map[*pprof.Mapping]Claimant {
 	}
 	claimants := map[*pprof.Mapping]Claimant{}
 	for _, m := range p.Mapping {
-		row := rowOf(m)
-		if row == 0 {
+		row, isClaimed := rowOf(m)
+		if !isClaimed {
 			continue
 		}
 		c, ok := said[rowKey{fileKeyOf(m), row}]

@@ -169,13 +169,24 @@ func TestDropClaimedNames(t *testing.T) {
 	}
 }
 
+// TestClaimedContent has a file without a build ID, whose identity is its content: as a claim that is no proof.
+func TestClaimedContent(t *testing.T) {
+	b := claimedBinaries(t)[3]
+	b.ID = contentOf(t, "of a file without a build ID").ID()
+	p := claimedProfile([]*profile.Binary{b}, false)
+	m := p.Mapping[0]
+	if proof, known := profile.Proofs(p)[m], profile.Binaries(p)[m]; proof != profile.Claimed || !known.Content.IsZero() || known.Claimant == nil {
+		t.Errorf("the claim is %v, %+v", proof, known)
+	}
+}
+
 // TestClaimedRanges has mappings of other programs near the ranges of claims.
 func TestClaimedRanges(t *testing.T) {
 	for _, test := range []struct {
 		start, limit uint64
 		want         bool
 	}{
-		{0, 0, false}, {0, 1 << 40, false}, {0, 1 << 62, false}, {0, 1<<62 + 1<<12, true}, {0, math.MaxInt64 - 1, true},
+		{0, 0, false}, {0, 1 << 40, false}, {0, 1<<62 - 1, false}, {0, 1 << 62, true}, {0, 1<<62 + 4095, true}, {0, 1<<62 + 1<<12, true}, {0, math.MaxInt64 - 1, true},
 		{0, math.MaxInt64, false}, {0, math.MaxUint64, false}, {0x1000, 1<<62 + 1<<13, false},
 	} {
 		if got := profile.IsClaimedRange(test.start, test.limit); got != test.want {

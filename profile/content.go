@@ -65,8 +65,7 @@ func (k claimKey) comment(id buildid.ID) string {
 func IsContentComment(comment string) bool {
 	_, _, isContent := parseContentComment(comment, " build_id=")
 	_, _, isClaim := parseContentComment(comment, " claims=")
-	_, _, isClaimed := parseClaimant(comment)
-	return isContent || isClaim || isClaimed
+	return isContent || isClaim || strings.HasPrefix(comment, claimantPrefix)
 }
 
 // Notes returns the comments of p that are for people.
@@ -174,7 +173,7 @@ func Contents(p *pprof.Profile) map[*pprof.Mapping]buildid.Content {
 		if m.Limit == noLimit || IsClaimed(m) {
 			c = buildid.Content{}
 		}
-		if id, ok := Identity(m); ok && c.IsZero() {
+		if id, ok := Identity(m); ok && c.IsZero() && !IsClaimed(m) {
 			c = id.Content()
 		}
 		if !c.IsZero() {
@@ -384,7 +383,7 @@ func (s *contents) comments(mappings []*pprof.Mapping) []string {
 	seen := map[fileKey]bool{}
 	for _, m := range mappings {
 		k := fileKeyOf(m)
-		if row := rowOf(m); row != 0 {
+		if row, isClaimed := rowOf(m); isClaimed {
 			all = append(all, s.claimants[rowKey{k, row}].comment(k, row))
 			continue
 		}
