@@ -19,7 +19,13 @@ const (
 )
 
 // maxBlock is how many bytes of the stream a block of entries has at most: see the package comment.
-const maxBlock = blockHeaderSize + granuleSize + granuleSize*(7+32+16+28+32)/8 + 8
+const maxBlock = blockHeaderSize + granuleSize + granuleSize*(7+32+16+28+32)/8 + 1
+
+// maxSize returns how many bytes a block of entries with this header has at most.
+func (h blockHeader) maxSize() uint64 {
+	entries, sites := (h.more()+1)*uint64(h.siteBits()+h.lineBits()+h.columnBits()), uint64(h.distanceBits()+h.firstLineBits())<<h.siteBits()
+	return blockHeaderSize + h.more() + (entries+sites+7)/8
+}
 
 // blockSums returns where what the checksums of an index of this size are of begins, and how many there are.
 func blockSums(size uint64) (start, n uint64) {
@@ -69,6 +75,21 @@ func (x *Index) hasWhole(part int, off, n uint64) bool {
 		return true
 	}
 	return n == 0 || x.check(first, last)
+}
+
+// hasWholeEntries is hasWhole for the entries of a granule, which begin at an offset of the stream. Few of them are long:
+// the next block of the file may be in a part of the index that is not here yet, and is not looked at for nothing.
+func (x *Index) hasWholeEntries(at uint64) bool {
+	off := uint64(x.indexHeader.parts[partStream].off) + at
+	first, last := off>>indexBlockBits, (off+maxBlock-1)>>indexBlockBits
+	if last>>5 < uint64(len(x.blocks.checked)) && x.isChecked(first) && x.isChecked(last) {
+		return true
+	}
+	if !x.hasWhole(partStream, at, blockHeaderSize) {
+		return false
+	}
+	h := blockHeader(lowest(uint64(binary.LittleEndian.Uint32(x.stream[at:])), blockHeaderSize*8))
+	return x.hasWhole(partStream, at, h.maxSize())
 }
 
 func (x *Index) isChecked(block uint64) bool {

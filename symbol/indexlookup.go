@@ -50,7 +50,7 @@ func (x *Index) find(v uint64) location {
 	}
 	at := x.block(uint32(v))
 	b := x.from(at)
-	if at == 0 || len(b) < blockHeaderSize+streamPadding || !x.hasWhole(partStream, uint64(at), maxBlock) {
+	if at == 0 || len(b) < blockHeaderSize+streamPadding || !x.hasWholeEntries(uint64(at)) {
 		return location{}
 	}
 	h := blockHeader(binary.LittleEndian.Uint32(b))
@@ -310,7 +310,7 @@ func (c *Cursor) move(off uint64) {
 			c.granule, c.block = granule, c.index.block(uint32(off))
 		}
 		if b := c.index.from(c.block); c.block != 0 && len(b) >= blockHeaderSize+streamPadding &&
-			c.index.hasWhole(partStream, uint64(c.block), maxBlock) {
+			c.index.hasWholeEntries(uint64(c.block)) {
 			h := blockHeader(binary.LittleEndian.Uint32(b))
 			entry := entryAt(b[blockHeaderSize:], h.more(), off%granuleSize)
 			at = c.index.location(c.block, h, entry)
@@ -392,7 +392,7 @@ func (x *Index) located() iter.Seq[located] {
 func (x *Index) blockLocations(off uint64, yield func(located) bool) bool {
 	at := x.block(uint32(off))
 	b := x.from(at)
-	if at == 0 || len(b) < blockHeaderSize+streamPadding || !x.hasWhole(partStream, uint64(at), maxBlock) {
+	if at == 0 || len(b) < blockHeaderSize+streamPadding || !x.hasWholeEntries(uint64(at)) {
 		return true
 	}
 	h := blockHeader(binary.LittleEndian.Uint32(b))
