@@ -51,7 +51,7 @@ var _ profile.Witness = (*Recording)(nil)
 func (r *Recording) Claimed(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
 	known := r.files[distinct{id: b.ID, path: b.Path, claimant: *b.Claimant, claim: unconfirmed}]
 	switch {
-	case known == nil || known.file == nil || b.Claimant.UID == profile.UnknownOwner:
+	case known == nil || known.file == nil || *b.Claimant == (profile.Claimant{UID: profile.UnknownOwner}):
 		return slices.Repeat([]symbol.Result{symbol.Miss(reason.Unproven)}, len(offsets))
 	case known.doubtful:
 		return slices.Repeat([]symbol.Result{symbol.Miss(reason.FileChanged)}, len(offsets))

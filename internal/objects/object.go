@@ -114,10 +114,12 @@ type Claimant struct {
 func claimantOf(j Job, f reach.Found) Claimant {
 	near, isNear := f.File.(*os.File)
 	switch {
-	case !isNear || f.Why != reason.None || f.ByName:
-	case f.Name != "":
+	case f.File == nil || f.Why != reason.None || f.ByName:
+	case f.Name != "" && isNear:
 		return Claimant{reach.OwnerOf(near), procfs.MountNamespace(int(j.PID))}
-	case j.IsExact(f):
+	case f.Name != "": // its file system may not answer, and says which owner it likes
+		return Claimant{UID: -1, Mount: procfs.MountNamespace(int(j.PID))}
+	case isNear && j.IsExact(f):
 		return Claimant{UID: reach.OwnerOf(near)}
 	}
 	return Claimant{UID: -1}
