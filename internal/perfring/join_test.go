@@ -235,6 +235,9 @@ func TestKernelJoins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := os.ReadFile(name); err != nil { // the kernel reads a build ID of what is in memory alone
+		t.Fatal(err)
+	}
 	st := mapThrice(t, name)
 	Disable([]int{events.Numbers, events.Changes})
 	d, err := p.Decoder()
