@@ -3,6 +3,7 @@ package capture
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -52,6 +53,44 @@ func proofsOf(p *pprof.Profile, process string) (proofs []profile.Proof, claiman
 	}
 	slices.Sort(claimants)
 	return slices.Compact(slices.Sorted(slices.Values(proofs))), slices.Compact(claimants)
+}
+
+// TestRecordVDSO has a program run the kernel's own code in its memory. Nobody else writes that: it is proven, and named.
+func TestRecordVDSO(t *testing.T) { eachBackend(t, recordVDSO) }
+
+func recordVDSO(t *testing.T, backend Backend) {
+	testenv.Need(t, runtime.GOARCH == "amd64", "a vdso that names its functions")
+	dir := t.TempDir()
+	source, program := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock")
+	const text = `#include <time.h>
+		int main(void) {
+			struct timespec t;
+			for (clock_t end = clock() + CLOCKS_PER_SEC / 2; clock() < end; )
+				for (int i = 0; i < 10000; i++) clock_gettime(CLOCK_MONOTONIC, &t);
+			return 0;
+		}`
+	if err := os.WriteFile(source, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	proctest.Compile(t, "gcc", program, "-O1", source)
+	p, _, _ := recordCommand(t, Options{Backend: backend}, program)
+	proofs, named, frames := profile.Proofs(p), 0, 0
+	for _, l := range p.Location {
+		if m := l.Mapping; m != nil && m.File == "[vdso]" {
+			if frames++; len(l.Line) > 0 {
+				named++
+			}
+			if proofs[m] != profile.Proven || profile.IsClaimed(m) {
+				t.Errorf("the vdso is %v, claimed: %v", proofs[m], profile.IsClaimed(m))
+			}
+		}
+	}
+	if frames == 0 {
+		testenv.Lack(t, "no frame is in the vdso")
+	}
+	if named == 0 {
+		t.Errorf("none of %d places in the vdso has a name", frames)
+	}
 }
 
 // TestRecordCopiesInMemory has copies of one build run from a disk and from memory at once: of root's, from tmpfs and

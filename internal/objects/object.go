@@ -46,6 +46,7 @@ type Object struct {
 	layered bool
 	mixed   bool            // its mappings were of different contents
 	alone   bool            // it is of one mapping, and in no list
+	image   bool            // it is the vdso, which the kernel alone writes
 	exact   bool            // the file that was reached is certain to have what was mapped
 	early   buildid.Content // of the file, if it was read at once
 	glimpse buildid.Content // the same, though it need not be what was mapped

@@ -361,7 +361,7 @@ func (s *Set) VDSO(v procmap.VMA, pid uint32) *Object {
 	wide := v.Start > 1<<32
 	o := s.images[wide]
 	if o == nil {
-		o = s.add(&Object{Path: "[vdso]", Why: reason.ProcessGone})
+		o = s.add(&Object{Path: "[vdso]", Why: reason.ProcessGone, image: true})
 		s.images[wide] = o
 	}
 	if o.Content == nil {
