@@ -72,7 +72,7 @@ func TestManySections(t *testing.T) {
 	le.PutUint64(b[0x28:], table)
 	le.PutUint16(b[0x3c:], 0) // the first header has the count
 	le.PutUint16(b[0x3e:], 0)
-	read := func(count uint64) (*elffile.Image, error, uint64) {
+	read := func(count uint64) (*elffile.Image, uint64, error) {
 		first := make([]byte, 64)
 		le.PutUint64(first[32:], count)
 		content := &zeros{content: append(b[:table:table], first...)}
@@ -80,13 +80,13 @@ func TestManySections(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		image, err := elffile.Read(content, "program")
 		runtime.ReadMemStats(&after)
-		return image, err, after.TotalAlloc - before.TotalAlloc
+		return image, after.TotalAlloc - before.TotalAlloc, err
 	}
 	want := fmt.Sprintf("program: offset %#x: 1000000 section headers", table)
-	if _, err, size := read(1000000); err == nil || !strings.Contains(err.Error(), want) || size > 1<<20 {
+	if _, size, err := read(1000000); err == nil || !strings.Contains(err.Error(), want) || size > 1<<20 {
 		t.Errorf("a million: %v, with %d bytes; want %q", err, size, want)
 	}
-	image, err, size := read(1 << 18)
+	image, size, err := read(1 << 18)
 	if err != nil || len(image.Sections) != 1<<18 {
 		t.Errorf("as many as are read: %v", err)
 	}

@@ -33,12 +33,13 @@ var systemPath = []string{"/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 // Environment returns the environment of tests whose home is a directory: the same whoever runs them.
 // A recording, a cache or a setting in the home of a user, another language or time zone, and another
 // compiler in front of the system's would change what tests see. From the environment that there is, it
-// takes what tests are meant to see. The Go command finds its caches by golang, which GoDirectories returns.
-func Environment(there []string, home string, golang map[string]string) (env []string) {
+// takes what tests are meant to see. The Go command and rustup find by toolchains what they need: the
+// function Toolchains returns it.
+func Environment(there []string, home string, toolchains map[string]string) (env []string) {
 	path := ""
 	for _, v := range there {
 		name, value, _ := strings.Cut(v, "=")
-		switch _, isGo := golang[name]; {
+		switch _, isGo := toolchains[name]; {
 		case name == "PATH":
 			path = value
 		case isGo:
@@ -48,7 +49,7 @@ func Environment(there []string, home string, golang map[string]string) (env []s
 		}
 	}
 	var dirs []string
-	if root := golang["GOROOT"]; root != "" {
+	if root := toolchains["GOROOT"]; root != "" {
 		dirs = append(dirs, filepath.Join(root, "bin"))
 	}
 	for _, dir := range slices.Concat(systemPath, filepath.SplitList(path)) {
@@ -56,7 +57,7 @@ func Environment(there []string, home string, golang map[string]string) (env []s
 			dirs = append(dirs, dir)
 		}
 	}
-	for name, value := range golang {
+	for name, value := range toolchains {
 		env = append(env, name+"="+value)
 	}
 	slices.Sort(env)
@@ -64,16 +65,23 @@ func Environment(there []string, home string, golang map[string]string) (env []s
 		"PATH="+strings.Join(dirs, string(filepath.ListSeparator)))
 }
 
-// GoDirectories returns where the Go command is and where it keeps what it builds and fetches, nothing
-// where there is none.
-func GoDirectories() map[string]string {
+// Toolchains returns variables with the directories of compilers that are those of a user: where the Go
+// command is and keeps what it builds and fetches, and where rustup has its toolchains.
+func Toolchains() map[string]string {
+	all := map[string]string{}
+	rustup := os.Getenv("RUSTUP_HOME")
+	if rustup == "" {
+		rustup = filepath.Join(os.Getenv("HOME"), ".rustup")
+	}
+	if st, err := os.Stat(rustup); err == nil && st.IsDir() && filepath.IsAbs(rustup) {
+		all["RUSTUP_HOME"] = rustup
+	}
 	names := []string{"GOROOT", "GOCACHE", "GOMODCACHE", "GOPATH", "GOENV"}
 	out, err := exec.Command("go", append([]string{"env"}, names...)...).Output()
 	values := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 	if err != nil || len(values) != len(names) {
-		return nil
+		return all
 	}
-	all := map[string]string{}
 	for i, name := range names {
 		all[name] = values[i]
 	}
@@ -91,7 +99,7 @@ func Isolated(m interface{ Run() int }) interface{ Run() int } {
 	if err != nil {
 		panic(err)
 	}
-	env := Environment(os.Environ(), home, GoDirectories())
+	env := Environment(os.Environ(), home, Toolchains())
 	os.Clearenv()
 	for _, v := range env {
 		name, value, _ := strings.Cut(v, "=")

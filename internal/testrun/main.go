@@ -111,7 +111,7 @@ func parse(args []string) (o options, status int) {
 type runner struct {
 	options
 	root    string            // of the module
-	golang  map[string]string // where the Go command is, and what it keeps
+	toolchains  map[string]string // where the Go command is, and what it keeps
 	begun   time.Time
 	console *console
 	results *results
@@ -153,9 +153,9 @@ func run(o options) int {
 		return 1
 	}
 	testenv.SetUmask()
-	golang := testenv.GoDirectories() // before there is anybody who waits for all children
+	toolchains := testenv.Toolchains() // before there is anybody who waits for all children
 	c := newConsole(os.Stdout)
-	r := &runner{options: o, root: root, golang: golang, begun: time.Now(), console: c, results: newResults(c), procs: newProcs()}
+	r := &runner{options: o, root: root, toolchains: toolchains, begun: time.Now(), console: c, results: newResults(c), procs: newProcs()}
 	go func() {
 		<-ctx.Done()
 		stop() // a second signal ends this program at once

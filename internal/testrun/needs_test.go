@@ -22,7 +22,7 @@ func TestNeedsAreComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted := []string{"golang"}
+	wanted := []string{"toolchains"}
 	for _, n := range slices.Concat(needs, kernelNeeds, thoroughNeeds) {
 		wanted = append(wanted, n.debian)
 	}

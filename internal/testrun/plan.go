@@ -97,7 +97,7 @@ func (r *runner) plan(ctx context.Context) (*plan, error) {
 	if len(patterns) == 0 {
 		patterns = []string{"./..."}
 	}
-	if r.golang == nil {
+	if r.toolchains == nil {
 		return nil, errors.New("go env does not say where the Go command keeps what it builds")
 	}
 	args := append([]string{"list", "-json=ImportPath,Dir,Module,Imports,TestGoFiles,XTestGoFiles", "--"}, patterns...)

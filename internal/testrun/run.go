@@ -324,7 +324,7 @@ func (r *runner) watch(ctx context.Context, e execution, name string) (ok, tests
 		return false, false, 0, err
 	}
 	defer os.RemoveAll(home)
-	cmd.Env = append(testenv.Environment(os.Environ(), home, r.golang),
+	cmd.Env = append(testenv.Environment(os.Environ(), home, r.toolchains),
 		"PWD="+e.pkg.Dir,
 		"TMPDIR="+filepath.Join(r.scratch, "tmp"),
 		// Else each process that ends waits a second for reports of its other threads: so do helpers.

@@ -98,10 +98,15 @@ func interpreted() []Program {
 	}
 }
 
-// Missing returns the first of the program's tools that the machine lacks, or "".
+// Missing returns the first of the program's tools that the machine lacks, or "". A rustc of
+// rustup is there without a compiler, where nobody has installed one for this user.
 func (p *Program) Missing() string {
 	for _, tool := range p.Tools {
-		if _, err := exec.LookPath(tool); err != nil {
+		_, err := exec.LookPath(tool)
+		if err == nil && tool == "rustc" {
+			err = exec.Command(tool, "--version").Run()
+		}
+		if err != nil {
 			return tool
 		}
 	}
