@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -137,5 +139,56 @@ func TestRecordCopiesInMemory(t *testing.T) {
 	}
 	if known == 0 {
 		t.Error("no file of the build is proven")
+	}
+}
+
+// TestRecordSealedMemory has another user run two programs from a memfd each, one of which is sealed: nobody can have
+// written to that one since, so it is proven. The other is a claim.
+func TestRecordSealedMemory(t *testing.T) {
+	testenv.Root(t)
+	testenv.Tool(t, "setpriv")
+	open := func(name string, seals int) (path, id string) {
+		build := proctest.BuildC(t, "-static", "-Wl,--build-id=0x"+proctest.UniqueID())
+		content, err := os.ReadFile(build)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.MemfdCreate(name, unix.MFD_ALLOW_SEALING)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := os.NewFile(uintptr(fd), name)
+		t.Cleanup(func() { _ = f.Close() })
+		if _, err := f.Write(content); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.Chown(65534, 65534), f.Chmod(0o755)); err != nil {
+			t.Fatal(err)
+		}
+		if seals != 0 {
+			if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd), proctest.FileID(t, build).String()
+	}
+	sealed, sealedID := open("sealed", unix.F_SEAL_WRITE)
+	future, futureID := open("future", unix.F_SEAL_FUTURE_WRITE) // a mapping of before could still be written to
+	time.Sleep(2 * fstimes.Delay())
+	const script = `run() { setpriv --reuid 65534 --regid 65534 --clear-groups /proc/self/fd/3 600; }; run 3<"$1" & run 3<"$2" & wait`
+	p, _, _ := recordCommand(t, Options{Backend: BPF, Frequency: 999}, "sh", "-c", script, "sh", sealed, future)
+	binaries, proofs := profile.Binaries(p), map[string]profile.Proof{}
+	for m, proof := range profile.Proofs(p) {
+		proofs[binaries[m].ID.String()] = proof
+	}
+	if proof, isSeen := proofs[sealedID]; !isSeen {
+		testenv.Lack(t, "no sample of the sealed program is identified")
+	} else if proof != profile.Proven {
+		t.Errorf("the sealed program is %v", proof)
+	}
+	if proof, isSeen := proofs[futureID]; !isSeen {
+		testenv.Lack(t, "no sample of the other program is identified")
+	} else if proof != profile.Claimed {
+		t.Errorf("the program that is not sealed is %v", proof)
 	}
 }

@@ -193,8 +193,8 @@ func byAuthor(copies []*read) [][]*read {
 	return groups
 }
 
-// judgeClaims notes what becomes of the claims of files of unknown content that others can have written. What was seen
-// of one may contradict it: the content of a file that is trusted more. Nobody else's does, or any user could take the
+// judgeClaims notes what becomes of the claims of files of unknown content that others can have written. A file that is
+// trusted more contradicts one that was seen to differ from it. Nobody else's file does, or any user could take the
 // identity of somebody else's files by forging them.
 func judgeClaims(claimants []*read) {
 	for _, r := range claimants {

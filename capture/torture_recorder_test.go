@@ -37,6 +37,7 @@ var recorders = []recorder{
 // ofProfile returns the innermost frame of user code of each sample.
 func ofProfile(p *pprof.Profile) []sampled {
 	var all []sampled
+	proofs := profile.Proofs(p)
 	for _, s := range p.Sample {
 		for call := range profile.Calls(s) {
 			if call.Kernel() {
@@ -50,6 +51,7 @@ func ofProfile(p *pprof.Profile) []sampled {
 				id:     l.Mapping.BuildID,
 				offset: uint64(profile.FileOffset(l)),
 				why:    profile.ReasonOf(l.Mapping).Code(),
+				proof:  proofs[l.Mapping],
 				n:      s.Value[0],
 			})
 			break

@@ -24,6 +24,7 @@ import (
 	"hallmark/internal/reach"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
+	"hallmark/profile"
 	"hallmark/reason"
 )
 
@@ -301,6 +302,7 @@ type sampled struct {
 	id     string // empty for none
 	offset uint64
 	why    string // there is no identity
+	proof  profile.Proof
 	n      int64
 }
 
@@ -552,6 +554,13 @@ func (x *torture) lack(scene, format string, args ...any) {
 func recordOurs(t testing.TB, opts Options, during func()) []sampled {
 	t.Helper()
 	opts.Frequency = tortureFrequency
+	samples, _ := recordDuring(t, opts, during)
+	return samples
+}
+
+// recordDuring records what happens during a function.
+func recordDuring(t testing.TB, opts Options, during func()) ([]sampled, Stats) {
+	t.Helper()
 	begun := make(chan struct{})
 	var once sync.Once
 	opts.Progress = func(time.Duration, Stats) { once.Do(func() { close(begun) }) }
@@ -575,5 +584,5 @@ func recordOurs(t testing.TB, opts Options, during func()) []sampled {
 		t.Errorf("the kernel side read %d identities that the files did not have", n)
 	}
 	t.Logf("%+v", s.Stats())
-	return ofProfile(r.Profile)
+	return ofProfile(r.Profile), s.Stats()
 }

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -55,6 +56,7 @@ var networkDisks = map[uint32]bool{43: true}
 type mount struct {
 	id      uint64
 	dev     Dev
+	root    string // the directory of the file system that is mounted
 	point   string
 	kind    string
 	options string // of the superblock
@@ -194,6 +196,29 @@ func IsInner(dev Dev) bool {
 	own.mu.Lock()
 	defer own.mu.Unlock()
 	return own.read() && own.inner[dev]
+}
+
+// maxPlaces bounds what Places returns.
+const maxPlaces = 4
+
+// Places returns paths of this mount namespace that may lead to a file on the file system with this number. The path
+// of the file counts from the root of that file system, as those of an overlay's layers do: the overlay has mounted these
+// for itself (fs/overlayfs/super.c: ovl_get_layers). A subvolume of btrfs has a number that no mount shows, so all
+// mounts of btrfs are in question.
+func Places(dev Dev, path string) []string {
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	if !own.read() {
+		return nil
+	}
+	var places []string
+	for i := range own.list {
+		m := &own.list[i]
+		if (m.dev == dev || m.kind == "btrfs" && dev.Major == 0) && within(path, m.root) && len(places) < maxPlaces {
+			places = append(places, filepath.Join(m.point, path[len(strings.TrimSuffix(m.root, "/")):]))
+		}
+	}
+	return places
 }
 
 // DeviceOf returns the device and the inode of an open file as the kernel remembers them,
@@ -464,7 +489,7 @@ func parseLine(line string) (mount, bool) {
 		return mount{}, false
 	}
 	return mount{
-		id: id, dev: Dev{uint32(major), uint32(minor)}, point: unescape(words[4]),
+		id: id, dev: Dev{uint32(major), uint32(minor)}, root: unescape(words[3]), point: unescape(words[4]),
 		kind: unescape(words[end+1]), options: words[end+3],
 	}, true
 }

@@ -158,6 +158,8 @@ func (s *Set) settle(j Job, f reach.Found) reason.Reason {
 	o.ID, o.Why, o.first = f.ID, reason.None, time.Time{}
 	if j.Validity != nil && f.Layered && f.Name != "" {
 		o.Path = f.Name // BPF reports the path in the layer
+	} else if f.Path != "" {
+		o.Path = f.Path
 	}
 	if f.Fickle && j.Validity == nil && j.Want.IsZero() {
 		delete(s.files, o.Key) // another mapping may be of another content

@@ -46,8 +46,8 @@ func trailed(fields perfdata.SampleType) int {
 }
 
 // Mapping decodes the record of a mapping, with a decoder of the plan. It has device, inode and generation beside a
-// build ID if both records are there. It returns nil for the first record of two. What it returns is overwritten by
-// the next call of the decoder.
+// build ID if both records are there. It returns nil for the first record of two. The next call of the
+// decoder overwrites the record that is returned.
 func (j *Joiner) Mapping(d *perfdata.Decoder, rec []byte) (*perfdata.Mmap2, error) {
 	if j.numbers[d.Event(rec)] {
 		// The kernel sets the bit in what all events share: see decodeMmap of perfdata.

@@ -79,9 +79,10 @@ func generationOf(f *os.File, fs int64) (generation uint64, isKnown bool) {
 		n, err := contentcache.AskGeneration(f)
 		return uint64(n), err == nil
 	}
-	// Generation and inode: shmem_encode_fh of mm/shmem.c.
+	// Generation and inode of a file on a mounted tmpfs: shmem_encode_fh of mm/shmem.c.
+	const ofGeneration = 1 // FILEID_INO32_GEN of include/linux/exportfs.h
 	handle, _, err := unix.NameToHandleAt(int(f.Fd()), "", unix.AT_EMPTY_PATH)
-	if err != nil || handle.Type() != 1 || len(handle.Bytes()) != 12 {
+	if err != nil || handle.Type() != ofGeneration || handle.Size() != 12 {
 		return 0, false
 	}
 	return uint64(binary.NativeEndian.Uint32(handle.Bytes())), true
@@ -99,7 +100,18 @@ func (m Media) isAsBefore(st *unix.Stat_t, fs int64) bool {
 }
 
 // isNumbered reports whether an open file is the one that was mapped, by its number, and only root or this user can
-// have written it.
-func (q *Request) isNumbered(f *os.File) bool {
-	return q.match(f) == matchSame && trust.LevelOf(f, "") != trust.Others
+// have written it. A file in memory may be in no directory of this mount namespace: it was opened through the mapping of
+// a process of theirs then, and is theirs, as for vouches.
+func (q *Request) isNumbered(f *os.File, throughMapping bool) bool {
+	match := q.match(f)
+	if match == matchSame && trust.LevelOf(f, "") != trust.Others {
+		return true
+	}
+	fs := FileSystemOf(f)
+	if q.Number == (Number{}) || match == matchOther || !throughMapping || fs != unix.TMPFS_MAGIC && fs != unix.RAMFS_MAGIC {
+		return false
+	}
+	var st unix.Stat_t
+	isInode := unix.Fstat(int(f.Fd()), &st) == nil && IsInode(&st, procmap.VMA{Dev: q.Number.Dev, Inode: q.Number.Inode})
+	return isInode && isOurs(st.Uid) && isProcessOurs(q.PID)
 }

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -72,6 +73,7 @@ type Found struct {
 	// Numbered says that it has the inode that was mapped, and that only root or this user can have written it.
 	Numbered bool
 	Name     string // that the process has it under; "" when that is not known
+	Path     string // that leads to it, where that of the mapping does not; else ""
 	locked   bool   // the process lets nobody look at its mappings
 }
 
@@ -123,8 +125,13 @@ func Here(ctx context.Context, q Request) (found Found, about string) {
 	if why == reason.ProcessGone {
 		f, why = q.openPath()
 		name, byName = "", q.Validity == nil && q.VMA.Inode == 0
-	} else if at := q.provenAtPath(f); at != nil {
-		if f != nil {
+	}
+	path := ""
+	if at, place := q.provenAtPath(f); at != nil {
+		if path = place; f != nil {
+			if name != "" && isLayered(f) {
+				path = name
+			}
 			f.Close()
 		}
 		f, name, why = at, "", reason.None
@@ -138,10 +145,10 @@ func Here(ctx context.Context, q Request) (found Found, about string) {
 	leavePages(f)
 	found = Identify(ctx, f, q.Claim)
 	if found.Why == reason.None {
-		found.Layered, found.Fickle, found.Name = isLayered(f), q.Media.isFickle(f), name
+		found.Layered, found.Fickle, found.Name, found.Path = isLayered(f), q.Media.isFickle(f), name, path
 		found.Proven, found.renamed = q.proves(f, IsContent), q.proves(f, isRenamed)
 		found.Vouched = q.vouches(f, name != "")
-		found.Numbered = q.isNumbered(f)
+		found.Numbered = q.isNumbered(f, name != "")
 		found.ByName = byName && !found.Numbered
 		found.Young = q.Validity == nil && found.Seen.After(q.Mapped.Add(-fstimes.Delay())) && !isProgram(q.PID, f)
 	}
@@ -201,21 +208,32 @@ func (q Request) proves(f *os.File, is func(*os.File, *bpf.Validity) bool) bool 
 // provenAtPath opens the file by its path if what was found at the address of its mapping, nil for
 // nothing, is not proven to be the one that was mapped, and the one at the path is. A process may map
 // one file after the other at an address, and each time that somebody looks it may be another one's turn.
-// It returns nil otherwise.
-func (q Request) provenAtPath(found *os.File) *os.File {
-	isProven := func(f *os.File) bool { return q.proves(f, IsContent) || q.proves(f, isRenamed) }
-	if q.Validity == nil || found != nil && isProven(found) {
-		return nil
+// The path of a file in a layer counts from the root of the layer's file system. It returns the place
+// where that is mounted, too, "" for the path as it is. It returns nil if there is no such file.
+func (q Request) provenAtPath(found *os.File) (f *os.File, place string) {
+	isProven := func(f *os.File, throughMapping bool) bool {
+		return q.proves(f, IsContent) || q.proves(f, isRenamed) || q.vouches(f, throughMapping)
 	}
-	f, why := OpenPath(q.VMA)
-	if why != reason.None {
-		return nil
+	if q.Validity == nil || found != nil && isProven(found, true) {
+		return nil, ""
 	}
-	if !isProven(f) {
+	path := strings.TrimSuffix(q.VMA.Name, procfs.Deleted)
+	places := mounts.Places(mounts.Dev(q.Validity.Dev), path)
+	for _, place := range slices.Concat([]string{""}, places) {
+		v := q.VMA
+		if place != "" {
+			v.Name = place
+		}
+		f, why := OpenPath(v)
+		if why != reason.None {
+			continue
+		}
+		if isProven(f, false) {
+			return f, place
+		}
 		f.Close()
-		return nil
 	}
-	return f
+	return nil, ""
 }
 
 // openMapped opens the file through the process, if the process still has the same file mapped

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hallmark/internal/bpf"
-	"hallmark/internal/cursor"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/procfs"
 	"hallmark/internal/trust"
@@ -20,7 +19,7 @@ import (
 //
 //   - only they can have written the file, which the path in this mount namespace leads to; or
 //   - the file was opened through the mapping of a process of theirs in this mount and user namespace, and is theirs.
-//     Whoever else could write to it runs code as them already.
+//     Nobody else can write to it who does not run code as them already.
 func (q Request) vouches(f *os.File, throughMapping bool) bool {
 	v := q.Validity
 	var st syscall.Stat_t
@@ -43,28 +42,22 @@ func (q Request) vouches(f *os.File, throughMapping bool) bool {
 	if isInode && trust.LevelOf(f, "") != trust.Others {
 		return true
 	}
-	isOurs := st.Uid == 0 || int(st.Uid) == os.Geteuid()
-	return throughMapping && isOurs && isProcessOurs(q.PID)
+	return throughMapping && isOurs(st.Uid) && isProcessOurs(q.PID)
 }
 
-// isInodeInMemory reports whether an open file on a file system in memory is the inode that was mapped. Handles of
-// files on a mounted tmpfs begin with the generation (shmem_encode_fh, mm/shmem.c). A memfd has no handle, and a number
-// that does not come again.
+// isOurs reports whether a user is root or the one of this process.
+func isOurs(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
+
+// isInodeInMemory reports whether an open file on a file system in memory is the inode that was mapped. The generation of
+// a memfd is not known, but its number does not come again.
 func isInodeInMemory(f *os.File, st *syscall.Stat_t, v *bpf.Validity) bool {
 	isDev := (bpf.Dev{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev)}) == v.Dev
 	if !isDev || st.Ino != v.Inode {
 		return false
 	}
-	handle, _, err := unix.NameToHandleAt(int(f.Fd()), "", unix.AT_EMPTY_PATH)
-	if err != nil || handle.Type() != ofGeneration || handle.Size() != 12 {
-		return true
-	}
-	generation := cursor.New(handle.Bytes(), 0, false)
-	return generation.U32() == v.Generation
+	generation, isKnown := generationOf(f, unix.TMPFS_MAGIC)
+	return !isKnown || generation == uint64(v.Generation)
 }
-
-// ofGeneration is the type of a handle that begins with a generation: FILEID_INO32_GEN of include/linux/exportfs.h.
-const ofGeneration = 1
 
 // isProcessOurs reports whether a process is root's or this user's, and in the mount and user namespace of this one.
 // Root of a container is somebody else.

@@ -82,12 +82,36 @@ static __always_inline bool filever_settle(__u64 process, struct mm_struct *mm, 
 	return true;
 }
 
-/* filever_keeps_times reports whether the times of an inode show each change of its content. */
+#define TMPFS_SUPER_MAGIC 0x01021994
+#define SEAL_WRITE 8 /* F_SEAL_WRITE of include/uapi/linux/fcntl.h */
+
+/* filever_is_sealed reports whether nobody can write to a memfd any more. The kernel denies mappings for
+ * writing before it waits for those that write by other ways, and sets the seal when none is
+ * left (memfd_add_seals, mm/memfd.c). F_SEAL_EXEC alone set the seal until May 2026, and denied nothing. */
+static __always_inline bool filever_is_sealed(struct inode *inode)
+{
+	struct shmem_inode_info *info = (void *)inode;
+	struct address_space *mapping = GET(inode, i_mapping);
+	__u32 writable = GET(mapping, i_mmap_writable.counter), seals;
+
+	if (!bpf_core_field_exists(info->seals))
+		return false;
+	info = (void *)info - bpf_core_field_offset(info->vfs_inode);
+	seals = GET(info, seals);
+	return writable >> 31 & seals / SEAL_WRITE;
+}
+
+/* filever_keeps_times reports whether the times of an inode show each change of its content: those of a
+ * file in memory do but for stores to pages that are mapped for writing. */
 static __always_inline bool filever_keeps_times(struct inode *inode)
 {
 	struct super_block *super = GET(inode, i_sb);
+	__u64 magic = GET(super, s_magic);
 
-	return fs_is_trusted(GET(super, s_magic));
+	__u64 difference = magic ^ TMPFS_SUPER_MAGIC;
+
+	barrier_var(difference);
+	return fs_is_trusted(magic) | ((difference - 1) >> 63 & filever_is_sealed(inode));
 }
 
 /* filever_mapping returns a number for a mapping of a process that no other mapping has, before

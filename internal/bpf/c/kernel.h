@@ -55,6 +55,12 @@ struct inode {
 	__u32 i_ctime_nsec;
 };
 
+/* Around the inode of a file in memory (include/linux/shmem_fs.h). */
+struct shmem_inode_info {
+	unsigned int seals;
+	struct inode vfs_inode;
+};
+
 struct timespec64 {
 	long long tv_sec;
 	long tv_nsec;
