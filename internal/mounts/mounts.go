@@ -211,9 +211,13 @@ func Places(dev Dev, path string) []string {
 	if !own.read() {
 		return nil
 	}
+	return own.places(dev, path)
+}
+
+func (t *table) places(dev Dev, path string) []string {
 	var places []string
-	for i := range own.list {
-		m := &own.list[i]
+	for i := range t.list {
+		m := &t.list[i]
 		if (m.dev == dev || m.kind == "btrfs" && dev.Major == 0) && within(path, m.root) && len(places) < maxPlaces {
 			places = append(places, filepath.Join(m.point, path[len(strings.TrimSuffix(m.root, "/")):]))
 		}

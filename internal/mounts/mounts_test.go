@@ -51,6 +51,33 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// TestPlaces wants to know where a file of a file system is, from the text of mountinfo.
+func TestPlaces(t *testing.T) {
+	const text = `20 1 259:2 / / rw - ext4 /dev/root rw
+30 20 8:1 / /var/lib/docker rw - xfs /dev/sda1 rw
+31 20 8:1 /volumes/a /srv/a\040b rw - xfs /dev/sda1 rw
+40 20 0:40 /@home /home rw - btrfs /dev/sdb rw
+`
+	var here table
+	here.set(parse([]byte(text)))
+	for _, test := range []struct {
+		dev  Dev
+		path string
+		want []string
+	}{
+		{Dev{259, 2}, "/usr/bin/x", []string{"/usr/bin/x"}},
+		{Dev{8, 1}, "/overlay2/id/diff/x", []string{"/var/lib/docker/overlay2/id/diff/x"}},
+		{Dev{8, 1}, "/volumes/a/x", []string{"/var/lib/docker/volumes/a/x", "/srv/a b/x"}},
+		{Dev{8, 1}, "/volumes/ab", []string{"/var/lib/docker/volumes/ab"}},
+		{Dev{0, 77}, "/@home/me/x", []string{"/home/me/x"}}, // a subvolume
+		{Dev{8, 2}, "/x", nil},
+	} {
+		if got := here.places(test.dev, test.path); !slices.Equal(got, test.want) {
+			t.Errorf("%v %s: %q, want %q", test.dev, test.path, got, test.want)
+		}
+	}
+}
+
 // TestContainer wants the root of a container to answer, which is an overlay over directories of the
 // host, and what lies over it; but nothing that somebody else has mounted in the same way.
 func TestContainer(t *testing.T) {
