@@ -33,7 +33,9 @@ func ReadContents(objects []*Object, limits contested.Limits) []Reading {
 	var missing []*Reading
 	for i, o := range objects {
 		r := &all[i]
-		r.Object, r.Content = o, o.early
+		if r.Object = o; o.isReviewed() {
+			r.Content = o.early
+		}
 		if r.Content.IsZero() {
 			files = append(files, contested.File{Size: o.seen.Size, Ask: o.readNow})
 			missing = append(missing, r)
@@ -60,6 +62,11 @@ func (r *Reading) compare() {
 		r.Content = buildid.Content{}
 	}
 }
+
+// isReviewed reports whether the content that was read when the file was reached is still that which ran: Review has
+// looked at the file, BPF distinguishes contents, or nobody could wish to deceive. A file that was not kept open may
+// have been overwritten since. Nobody else changes objects any more.
+func (o *Object) isReviewed() bool { return o.Content != nil || o.proven || o.trusted }
 
 // earlyContent is how many bytes a file may have whose content is read at once, when it is
 // reached. Its links may change afterwards, and then nobody knows whether the bytes have.

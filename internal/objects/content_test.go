@@ -1,10 +1,19 @@
 package objects
 
 import (
+	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
+	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/contested"
+	"hallmark/internal/fstimes"
+	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
+	"hallmark/internal/testenv"
 )
 
 // TestOtherStates wants a file that changed to be another one than before, unless only the time of
@@ -28,5 +37,59 @@ func TestOtherStates(t *testing.T) {
 		if got := state(c.trusted, c.v).IsOtherState(state(c.trusted, first)); got != c.want {
 			t.Errorf("%+v (trusted: %v) is another state: %v", c.v, c.trusted, got)
 		}
+	}
+}
+
+// TestOverwrittenAndNotKept has files overwritten under their mappings, by their owner, after their contents were read.
+// Nobody proves a content then, whether there was room to keep the file open or not.
+func TestOverwrittenAndNotKept(t *testing.T) {
+	testenv.Root(t)
+	build, forged := proctest.TwoBuilds(t, proctest.SharedID)
+	id, content := proctest.FileID(t, build), proctest.FileContent(t, build)
+	other, err := os.ReadFile(forged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		keep, owner   int
+		isOverwritten bool
+		want          buildid.Content
+	}{
+		"another user's, kept":                     {1, 65534, false, content},
+		"another user's, kept and overwritten":     {1, 65534, true, buildid.Content{}},
+		"another user's, not kept":                 {0, 65534, false, content},
+		"another user's, not kept and overwritten": {0, 65534, true, buildid.Content{}},
+		"root's, not kept":                         {0, 0, false, content},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "program")
+			proctest.CopyTo(t, build, path)
+			if err := os.Chown(path, test.owner, test.owner); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * fstimes.Delay())
+			f, err := os.OpenFile(path, os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			mapPage(t, int(f.Fd()), syscall.MAP_PRIVATE)
+			s := New()
+			defer s.Close()
+			s.keep = test.keep
+			j := jobOf(t, s, os.Getpid(), path, id)
+			s.Reach(j)
+			testenv.Await(t, "the content", func() bool { return !j.Object.Facts().Content.IsZero() })
+			if test.isOverwritten {
+				if _, err := f.WriteAt(other, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.Stop()
+			s.Review()
+			if got := ReadContents([]*Object{j.Object}, contested.Limits{})[0].Content; got != test.want {
+				t.Errorf("content %v, want %v", got, test.want)
+			}
+		})
 	}
 }

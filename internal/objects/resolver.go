@@ -83,7 +83,7 @@ func (r *resolver) resolve(j Job) (helped func()) {
 	if !found.MayAnswerAside() {
 		r.set.foretell(j, found)
 		found.ReadContent(r.set.ctx, r.set.early, &r.set.reading)
-		found.Judge(r.set.keep == 0)
+		found.Judge(!r.set.isRoomOpen())
 		r.accept(j, found)
 		return nil
 	}

@@ -315,6 +315,13 @@ func (s *Set) Reach(j Job) bool {
 	return true
 }
 
+// isRoomOpen reports whether one more file may be kept open.
+func (s *Set) isRoomOpen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open < s.keep
+}
+
 // LetGo closes a file that is wanted no more for now. It may be reached again.
 func (s *Set) LetGo(o *Object) {
 	s.mu.Lock()
