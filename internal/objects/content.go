@@ -63,13 +63,16 @@ func (r *Reading) compare() {
 	}
 }
 
-// isReviewed reports whether the content that was read when the file was reached is still that which ran: Review has
-// looked at the file, BPF distinguishes contents, or nobody could wish to deceive. A file that was not kept open may
-// have been overwritten since. Nobody else changes objects any more.
-func (o *Object) isReviewed() bool { return o.Content != nil || o.proven || o.trusted }
+// isReviewed reports whether the content that was read when the file was reached is still that which ran: BPF
+// distinguishes contents, or nothing has changed since. A file that was not kept open may have been overwritten. Nobody
+// else changes objects any more.
+func (o *Object) isReviewed() bool {
+	f, isNear := o.Content.(*os.File)
+	return o.proven || o.trusted || isNear && o.isSame(f)
+}
 
 // earlyContent is how many bytes a file may have whose content is read at once, when it is
-// reached. Its links may change afterwards, and then nobody knows whether the bytes have.
+// reached. Its links may change afterwards: then only those are believed who would not deceive.
 const earlyContent = 2 << 20
 
 // open returns the file whose identity was read, if that is proven to be what was mapped: an

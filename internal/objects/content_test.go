@@ -40,9 +40,10 @@ func TestOtherStates(t *testing.T) {
 	}
 }
 
-// TestOverwrittenAndNotKept has files overwritten under their mappings, by their owner, after their contents were read.
-// Nobody proves a content then, whether there was room to keep the file open or not.
-func TestOverwrittenAndNotKept(t *testing.T) {
+// TestOverwrittenUnderMapping has files overwritten under their mappings, by their owner, after their contents were
+// read. The owner sets the time of the last write back. Nobody proves a content then, whether there was room to keep the
+// file open or not.
+func TestOverwrittenUnderMapping(t *testing.T) {
 	testenv.Root(t)
 	build, forged := proctest.TwoBuilds(t, proctest.SharedID)
 	id, content := proctest.FileID(t, build), proctest.FileContent(t, build)
@@ -52,7 +53,7 @@ func TestOverwrittenAndNotKept(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		keep, owner   int
-		isOverwritten bool
+		isOverwritten bool // and has its times set back
 		want          buildid.Content
 	}{
 		"another user's, kept":                     {1, 65534, false, content},
@@ -80,8 +81,11 @@ func TestOverwrittenAndNotKept(t *testing.T) {
 			j := jobOf(t, s, os.Getpid(), path, id)
 			s.Reach(j)
 			testenv.Await(t, "the content", func() bool { return !j.Object.Facts().Content.IsZero() })
-			if test.isOverwritten {
+			if was := proctest.Stat(t, path); test.isOverwritten {
 				if _, err := f.WriteAt(other, 0); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Chtimes(path, time.Time{}, time.Unix(was.Mtim.Unix())); err != nil {
 					t.Fatal(err)
 				}
 			}
