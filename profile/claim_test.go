@@ -103,6 +103,51 @@ func TestClaimantsStay(t *testing.T) {
 	}
 }
 
+// TestMergedContents has pprof merge two profiles, whose files have one build ID, one layout and two contents. Their
+// frames are then in one mapping, and nobody knows which is of which: it is contested, with no name of either file. So
+// it is where another mapping of one file stays apart.
+func TestMergedContents(t *testing.T) {
+	code := profile.Segment{Offset: 0x1000, Virt: 0x1000, Size: 0x2000}
+	file := func(path, content string, segments ...profile.Segment) *pprof.Profile {
+		b := &profile.Binary{ID: claimedID, Path: path, Content: contentOf(t, content), Segments: segments}
+		builder := profile.NewBuilder(1)
+		for _, s := range segments {
+			builder.Add([]profile.Frame{{Binary: b, Offset: s.Offset + 0x100}}, &profile.Labels{PID: 1}, 1, 1)
+		}
+		return builder.Profile()
+	}
+	for name, test := range map[string]struct {
+		other *pprof.Profile
+		want  profile.Proof
+	}{
+		"the same content":       {file("/opt/copy", "a", code), profile.Proven},
+		"another content":        {file("/tmp/forged", "b", code), profile.Contested},
+		"another, with more":     {file("/tmp/forged", "b", code, profile.Segment{Offset: 0x9000, Virt: 0x9000, Size: 0x5000}), profile.Contested},
+		"another path and build": {file("/opt/none", "c"), profile.Proven},
+	} {
+		for i := range 2 {
+			both := []*pprof.Profile{file("/lib/libc.so.6", "a", code), test.other}
+			if i == 1 {
+				slices.Reverse(both)
+			}
+			p, err := pprof.Merge(both)
+			if err != nil {
+				t.Fatal(err)
+			}
+			misses := profile.Symbolize(p, believer{})
+			m := p.Mapping[slices.IndexFunc(p.Mapping, func(m *pprof.Mapping) bool { return m.Offset == 0x1000 })]
+			if got := profile.Proofs(p)[m]; got != test.want {
+				t.Errorf("%s: %v, want %v", name, got, test.want)
+			}
+			for _, l := range p.Location {
+				if isNamed := len(l.Line) > 0; isNamed != (test.want == profile.Proven) {
+					t.Errorf("%s: named %v, %v", name, isNamed, misses[l])
+				}
+			}
+		}
+	}
+}
+
 // TestClaimantsAreDoubted has comments that contradict each other, are missing, or are of a file with another path
 // whose row an attacker has found: nobody knows the owner, and the identity stays a claim.
 func TestClaimantsAreDoubted(t *testing.T) {

@@ -197,10 +197,59 @@ func saidContents(p *pprof.Profile) (said map[fileKey]buildid.Content, several m
 		}
 		said[k] = c
 	}
+	for _, k := range mergedFiles(p, said) {
+		several[k] = true
+	}
 	for k := range several {
 		delete(said, k)
 	}
 	return said, several
+}
+
+// shape is what pprof distinguishes mappings of one build ID by: mapMapping of its profile/merge.go.
+type shape struct {
+	buildID      string
+	size, offset uint64
+}
+
+func shapeOf(m *pprof.Mapping) shape {
+	return shape{m.BuildID, (m.Limit - m.Start + 0xfff) &^ 0xfff, m.Offset}
+}
+
+// mergedFiles returns the files whose mappings may show frames of another content: a merge by pprof has put mappings of
+// one shape together, and has kept one path. Two mappings of one shape are proof that it has not.
+func mergedFiles(p *pprof.Profile, said map[fileKey]buildid.Content) []fileKey {
+	type ofContent[T comparable] struct {
+		of      T
+		content buildid.Content
+	}
+	type mapped struct {
+		file  fileKey
+		shape shape
+	}
+	files, filesOf := map[string]int{}, map[ofContent[string]]int{}
+	for k, c := range said {
+		files[k.buildID]++
+		filesOf[ofContent[string]{k.buildID, c}]++
+	}
+	shapes, shapesOf, seen := map[shape]int{}, map[ofContent[shape]]int{}, map[mapped]bool{}
+	for _, m := range p.Mapping {
+		k, s := fileKeyOf(m), shapeOf(m)
+		if c, ok := said[k]; ok && m.Limit != noLimit && !IsClaimed(m) && !seen[mapped{k, s}] {
+			seen[mapped{k, s}] = true
+			shapes[s]++
+			shapesOf[ofContent[shape]{s, c}]++
+		}
+	}
+	var merged []fileKey
+	for at := range seen {
+		c := said[at.file]
+		others := files[at.file.buildID] - filesOf[ofContent[string]{at.file.buildID, c}]
+		if shapes[at.shape]-shapesOf[ofContent[shape]{at.shape, c}] < others {
+			merged = append(merged, at.file)
+		}
+	}
+	return merged
 }
 
 // Unkept returns the build IDs that files of unknown content claim, whose mappings in p have no
