@@ -113,5 +113,5 @@ func (q *Request) isNumbered(f *os.File, throughMapping bool) bool {
 	}
 	var st unix.Stat_t
 	isInode := unix.Fstat(int(f.Fd()), &st) == nil && IsInode(&st, procmap.VMA{Dev: q.Number.Dev, Inode: q.Number.Inode})
-	return isInode && isOurs(st.Uid) && isProcessOurs(q.PID)
+	return isInode && isOurs(st.Uid) && q.isOfOurs(f)
 }

@@ -9,8 +9,10 @@ import (
 
 	"hallmark/internal/bpf"
 	"hallmark/internal/fstimes"
+	"hallmark/internal/patience"
 	"hallmark/internal/procfs"
 	"hallmark/internal/trust"
+	"hallmark/reason"
 )
 
 // vouches reports whether an open file on a file system in memory has the content that was mapped, by the word of
@@ -42,7 +44,25 @@ func (q Request) vouches(f *os.File, throughMapping bool) bool {
 	if isInode && trust.LevelOf(f, "") != trust.Others {
 		return true
 	}
-	return throughMapping && isOurs(st.Uid) && isProcessOurs(q.PID)
+	return throughMapping && isOurs(st.Uid) && q.isOfOurs(f)
+}
+
+// isOfOurs reports whether a process of root's or this user's has a file mapped that was opened through the mapping. A
+// process of others may have had it mapped, and then have executed a program that runs as root.
+func (q Request) isOfOurs(f *os.File) bool {
+	return isProcessOurs(q.PID) && q.isMapped(f) && isProcessOurs(q.PID)
+}
+
+// isMapped reports whether the process has the very file at the address of the mapping.
+func (q Request) isMapped(f *os.File) bool {
+	again, _, why, _, outcome := openMappedInTime(q)
+	if again == nil || why != reason.None || outcome != patience.Ended {
+		return false
+	}
+	defer again.Close()
+	var was, now syscall.Stat_t
+	isKnown := syscall.Fstat(int(f.Fd()), &was) == nil && syscall.Fstat(int(again.Fd()), &now) == nil
+	return isKnown && now.Dev == was.Dev && now.Ino == was.Ino
 }
 
 // isOurs reports whether a user is root or the one of this process.
