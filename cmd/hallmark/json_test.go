@@ -239,7 +239,7 @@ func TestJSONOfFailures(t *testing.T) {
 	failing := map[string][][]string{
 		"id":        {{"/nonexistent"}, {nobody}, {"99999999999999999999"}, {"/"}, {}},
 		"maps":      {{nobody}, {"x"}, {"--all", nobody}, {}},
-		"ps":        {{"nonsense"}, {filepath.Join(text, "below")}},
+		"ps":        {{"0"}, {filepath.Join(text, "below")}},
 		"exec":      {{"--", "/nonexistent"}, {"--count", "0"}},
 		"addr":      {{nobody, "1"}, {nobody, "zz"}, {"x"}},
 		"lookup":    {{"/nonexistent", "1"}, {os.Args[0], "0", "zz"}, {text, "1"}, {"123456789", "1"}},

@@ -31,10 +31,12 @@ its program, and with --libs those of its libraries.
 An ID, or its first digits (at least 6), lists the processes that run this
 build: as their program, or as a library. A path lists the processes that run
 the file which is there now, and those that have something else mapped from
-there. A number that can be a process is a process.
+there. A NAME, without a slash, is that of a program or of a library, or its
+start up to a dot: libz.so.1 is libz.so.1.3.1 too. A number that can be a
+process is a process.
 
-Exit status with an ID, a path or --stale: 0 if a process was found, 1 if none
-was, 3 if none was found and some processes could not be looked at.
+Exit status with an ID, a path, a name or --stale: 0 if a process was found, 1
+if none was, 3 if none was found and some processes could not be looked at.
 
 Marks behind a path:
 
@@ -54,7 +56,8 @@ the mount namespaces: a service with a /tmp of its own runs the machine's /usr.`
 
 const psExample = `  hallmark ps                   # what runs, and what of it was replaced on disk
   hallmark ps --libs 1          # what process 1 has mapped
-  hallmark ps --stale --libs    # what should be started again after an upgrade
+  hallmark ps --stale           # what should be started again after an upgrade
+  hallmark ps libssl.so.3       # who has this library mapped?
   hallmark ps 5dc767c02e183bb9  # who still runs this build?
   hallmark ps /usr/lib/x86_64-linux-gnu/libc.so.6
   hallmark ps --json | jq -r 'select(.program.disk=="replaced").pid'`
@@ -66,7 +69,7 @@ type psOptions struct {
 func newPSCommand(e *verb.Env) *cobra.Command {
 	var opt psOptions
 	cmd := &cobra.Command{
-		Use:     "ps [flags] [ID|PATH|PID]...",
+		Use:     "ps [flags] [ID|PATH|NAME|PID]...",
 		Short:   "Print what runs, by identity, and who still runs a build",
 		Long:    psLong,
 		Example: psExample,
@@ -75,7 +78,7 @@ func newPSCommand(e *verb.Env) *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolVar(&opt.json, "json", false, "print one JSON object a line, for each process")
 	flags.BoolVar(&opt.libs, "libs", false, "list libraries too")
-	flags.BoolVar(&opt.stale, "stale", false, "list only what was deleted or replaced")
+	flags.BoolVar(&opt.stale, "stale", false, "list only programs and libraries that were deleted or replaced")
 	return cmd
 }
 
@@ -91,6 +94,7 @@ func runPS(e *verb.Env, opt psOptions, args []string) error {
 	}
 	inv.LookAtDisk()
 	inv.FindContested()
+	opt.libs = opt.libs || opt.stale
 	listed := want.list(inv, opt)
 	w := bufio.NewWriter(e.Stdout)
 	if opt.json {
@@ -112,7 +116,12 @@ func runPS(e *verb.Env, opt psOptions, args []string) error {
 	}
 	// The exit status answers: that nothing was listed says that there is nothing only if every
 	// process was looked at.
-	if opt.stale || len(args) > len(want.pids) {
+	asked := opt
+	asked.stale = false
+	switch {
+	case opt.stale && len(want.list(inv, asked)) > 0:
+		fmt.Fprintln(e.Stderr, "hallmark: no file of these processes was deleted or replaced")
+	case len(args) > len(want.pids):
 		fmt.Fprintln(e.Stderr, "hallmark: no such process was found")
 	}
 	for _, arg := range args {
@@ -188,6 +197,7 @@ type wanted struct {
 	pids  []int
 	ids   map[buildid.ID]bool
 	heads []string // of identities
+	names []string // of files
 	paths map[string]bool
 	// places are where the paths lead here.
 	places map[inventory.DirEntry]bool
@@ -211,8 +221,10 @@ func wantedCode(args []string) (*wanted, error) {
 			if err := w.addPath(arg); err != nil {
 				return nil, err
 			}
+		case strings.Trim(arg, "0123456789") == "":
+			return nil, verb.Usagef("%q is no identity (at least %d digits), no name and no process", arg, identity.LeastDigits)
 		default:
-			return nil, verb.Usagef("%q is no identity (at least %d digits), no path (./%s for a file here) and no process", arg, identity.LeastDigits, arg)
+			w.names = append(w.names, arg)
 		}
 	}
 	return w, nil
@@ -245,14 +257,22 @@ func (w *wanted) addPath(arg string) error {
 }
 
 // all reports whether every piece of code is wanted.
-func (w *wanted) all() bool { return len(w.ids)+len(w.heads)+len(w.paths) == 0 }
+func (w *wanted) all() bool { return len(w.ids)+len(w.heads)+len(w.names)+len(w.paths) == 0 }
 
 // has reports whether a piece of code is one of those that are asked for.
 func (w *wanted) has(c *inventory.Code) bool {
 	if w.all() || w.ids[c.ID] || w.places[c.DirEntry] || w.paths[c.Path] && !c.Elsewhere {
 		return true
 	}
-	return slices.ContainsFunc(w.heads, func(head string) bool { return debuginfo.HasHead(c.ID, head) })
+	return slices.ContainsFunc(w.heads, func(head string) bool { return debuginfo.HasHead(c.ID, head) }) ||
+		slices.ContainsFunc(w.names, func(name string) bool { return hasName(c.Path, name) })
+}
+
+// hasName reports whether a path ends in a name, or in one that goes on behind it with a dot, as
+// names of libraries do with their versions.
+func hasName(path, name string) bool {
+	rest, ok := strings.CutPrefix(filepath.Base(path), name)
+	return ok && (rest == "" || rest[0] == '.')
 }
 
 // psRecord is a process in the output.
@@ -391,7 +411,11 @@ func countBuilds(inv *inventory.Inventory) map[inventory.DirEntry]*buildsThere {
 
 // writeProcesses writes a line for each process, and one for each of its libraries.
 func writeProcesses(w io.Writer, list []psRecord, width int) {
+	if len(list) == 0 {
+		return
+	}
 	t := &terminal.Grid{Columns: []terminal.Column{{Right: true}, {Most: 16}, {}, {}}}
+	t.Add("pid", "process", "identity", "file")
 	for _, r := range list {
 		if r.Program == nil {
 			t.Add(fmt.Sprint(r.PID), plaintext.Name(r.Name), "", "")
