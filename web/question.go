@@ -163,8 +163,7 @@ const (
 	maxSearch  = 20 * time.Second
 )
 
-// pattern returns what a question looks for, nil where that is empty: a regular expression, and its text as well. Names
-// have signs of regular expressions, as (*Loader).load and gzip+0x4290, and are copied from a page.
+// pattern returns what a question looks for, nil where that is empty.
 func (q *question) pattern(name string) (*regexp.Regexp, error) {
 	text := q.query.Get(name)
 	if text == "" {
@@ -173,13 +172,9 @@ func (q *question) pattern(name string) (*regexp.Regexp, error) {
 	if len(text) > maxPattern {
 		return nil, refuse(http.StatusBadRequest, "%s is longer than %d bytes", name, maxPattern)
 	}
-	itself := regexp.QuoteMeta(text)
-	if _, err := regexp.Compile(text); err != nil {
-		return regexp.MustCompile(itself), nil
-	}
-	re, err := regexp.Compile("(?:" + text + ")|" + itself)
+	re, err := query.Pattern(text)
 	if err != nil {
-		return nil, refuse(http.StatusBadRequest, "%s: %s", name, strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+		return nil, refuse(http.StatusBadRequest, "%s: %s", name, err)
 	}
 	return re, nil
 }

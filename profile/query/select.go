@@ -3,11 +3,15 @@ package query
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
+
+	pprof "github.com/google/pprof/profile"
 
 	"hallmark/profile/compact"
 )
@@ -28,6 +32,20 @@ type Filter struct {
 	// all, and for stacks without times.
 	From, To int64
 	Unknown  Unknown
+}
+
+// Pattern returns the expression that looks for a text: a regular expression, and the text itself as well. Names have signs
+// of regular expressions, as (*Loader).load and gzip+0x4290, and are copied from reports.
+func Pattern(text string) (*regexp.Regexp, error) {
+	itself := regexp.QuoteMeta(text)
+	if _, err := regexp.Compile(text); err != nil {
+		return regexp.MustCompile(itself), nil
+	}
+	re, err := regexp.Compile("(?:" + text + ")|" + itself)
+	if err != nil {
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+	}
+	return re, nil
 }
 
 // LabelFilter chooses samples by a label. A sample without the label has the value "".
@@ -183,6 +201,26 @@ func (s *Selection) Samples() int64 {
 	w := s.sides[0]
 	w.count()
 	return w.counts.all
+}
+
+// Only leaves in p the samples that are chosen, each with the part of its values that is of the chosen time. The set's
+// profile is made of p by [compact.FromPprof].
+func (s *Selection) Only(p *pprof.Profile) {
+	kept := make([]*pprof.Sample, 0, len(p.Sample))
+	for row, part := range s.sides[0].rows {
+		sample := *p.Sample[row]
+		if part.n != part.all {
+			sample.Value = slices.Clone(sample.Value)
+			for i := range sample.Value {
+				sample.Value[i] = part.of(sample.Value[i])
+			}
+		}
+		kept = append(kept, &sample)
+	}
+	p.Sample = kept
+	if f := &s.filter; f.To != 0 && p.DurationNanos > 0 {
+		p.DurationNanos = max(0, min(f.To, p.DurationNanos)-f.From)
+	}
 }
 
 // weigh adds up what each node counts.

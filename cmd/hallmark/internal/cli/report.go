@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -52,6 +53,10 @@ Functions of two builds of a binary are compared by name. Values are compared
 as they are; --normalize scales the base to the same total first, where one of
 the two was recorded for longer.
 
+--focus and --ignore choose stacks, --process, --thread and --container samples,
+and --from and --to a part of the time, in all forms of the report. Shares are
+of what was chosen. The exit status is 1 if that is nothing.
+
 "flat" counts what a function did itself, "cum" also what it called.
 
 Code without a symbol has the name of its file and the offset where its function
@@ -79,7 +84,7 @@ func newReportCommand(e *verb.Env) *cobra.Command {
 		Example: `  hallmark report out.pb.gz
   hallmark report --top 5 --sort cum out.pb.gz
   hallmark report --sample-type inuse_space heap.pb.gz
-  hallmark report --tree out.pb.gz
+  hallmark report --tree --process nginx --ignore epoll_wait out.pb.gz
   hallmark report --diff before.pb.gz after.pb.gz
   hallmark report --server https://symbols.example other-machine.pb.gz
   hallmark report --json out.pb.gz | jq .coverage`,
@@ -103,6 +108,7 @@ func newReportCommand(e *verb.Env) *cobra.Command {
 	r.input.DebugPaths = &r.symbols.Extra
 	r.symbols.AddFlags(cmd.Flags())
 	r.symbols.AddServerFlags(cmd.Flags())
+	r.filter.addFlags(cmd)
 	cmd.Flags().IntVar(&r.top, "top", defaultTop, "show `N` functions, 0 for all; with --json all is the default")
 	cmd.Flags().StringVar(&r.sort, "sort", "flat", "order functions by this `COLUMN`, flat or cum")
 	verb.CompleteValues(cmd, "sort", "flat", "cum")
@@ -121,6 +127,7 @@ type report struct {
 	env     *verb.Env
 	input   input.Reader
 	symbols symbolsource.Options
+	filter  stackFilter
 	top     int
 	sort    string
 	json    bool
@@ -142,6 +149,10 @@ func (r *report) run(name string) error {
 	if err := r.checkForms(); err != nil {
 		return err
 	}
+	if err := r.filter.check(); err != nil {
+		return verb.Usage(err)
+	}
+	r.input.Times = r.filter.hasTime()
 	if r.base != "" {
 		return r.runDiff(name)
 	}
@@ -149,7 +160,8 @@ func (r *report) run(name string) error {
 	if err != nil {
 		return err
 	}
-	for i, p := range all {
+	written := 0
+	for _, p := range all {
 		misses, err := r.symbols.Show(r.env, p)
 		if err == nil {
 			err = r.input.CheckCalls(name, p)
@@ -157,12 +169,19 @@ func (r *report) run(name string) error {
 		if err != nil {
 			return err
 		}
-		if i > 0 && !r.json {
+		if written > 0 && !r.json {
 			fmt.Fprintln(r.env.Stdout)
 		}
-		if err := r.write(p, misses); err != nil {
+		switch err := r.write(p, misses); {
+		case errors.Is(err, errFiltered) && len(all) > 1: // another event may have samples
+		case err != nil:
 			return fmt.Errorf("%s: %w", name, err)
+		default:
+			written++
 		}
+	}
+	if written == 0 {
+		return fmt.Errorf("%s: %w", name, errFiltered)
 	}
 	return r.input.Status()
 }
@@ -190,6 +209,13 @@ func writeReport(e *verb.Env, p *pprof.Profile, misses profile.Misses) error {
 func (r *report) write(p *pprof.Profile, misses profile.Misses) error {
 	if r.tree {
 		return r.writeTree(p, misses)
+	}
+	if r.filter.isSet() {
+		sel, err := r.selected(p, misses, nil, nil)
+		if err != nil {
+			return err
+		}
+		sel.Only(p)
 	}
 	s, err := summary.New(p, summary.Options{
 		SampleType: r.input.SampleType,
@@ -292,7 +318,7 @@ func headline(s *summary.Summary) string {
 var number = terminal.Column{Right: true}
 
 func functionTable(s *summary.Summary, most int) *terminal.Grid {
-	t := &terminal.Grid{Columns: []terminal.Column{number, number, number, number, {Most: 24}, {}}}
+	t := &terminal.Grid{Columns: []terminal.Column{number, number, number, number, {Most: 24, Gives: true}, {}}}
 	in := terminal.RulerFor(s.Total, s.Unit)
 	t.Add("flat", "", "cum", "", "binary", "function")
 	for _, f := range s.Functions[:shown(len(s.Functions), most)] {
@@ -303,7 +329,7 @@ func functionTable(s *summary.Summary, most int) *terminal.Grid {
 }
 
 func binaryTable(s *summary.Summary, most, width int) *terminal.Grid {
-	t := &terminal.Grid{Columns: []terminal.Column{number, number, number, number, {}, {}}}
+	t := &terminal.Grid{Columns: []terminal.Column{number, number, number, number, {Gives: true, Start: true}, {}}}
 	in := terminal.RulerFor(s.Total, s.Unit)
 	t.Add("flat", "", "cum", "", "identity", "binary")
 	for _, b := range s.Binaries[:shown(len(s.Binaries), most)] {

@@ -30,7 +30,16 @@ func (r *report) selected(p *pprof.Profile, misses profile.Misses, base *pprof.P
 			return nil, err
 		}
 	}
-	return query.New(after, before).Select(query.Filter{SampleType: r.input.SampleType, Unknown: query.ByBinary})
+	f, err := r.filter.of(after, before)
+	if err != nil {
+		return nil, err
+	}
+	f.SampleType, f.Unknown = r.input.SampleType, query.ByBinary
+	sel, err := query.New(after, before).Select(f)
+	if err == nil && r.filter.isSet() && sel.Total() == 0 && sel.BaseTotal() == 0 {
+		err = errFiltered
+	}
+	return sel, err
 }
 
 func compactOf(p *pprof.Profile, misses profile.Misses) (*compact.Profile, error) {

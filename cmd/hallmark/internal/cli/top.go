@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +20,8 @@ import (
 	"hallmark/cmd/hallmark/internal/symbolsource"
 	"hallmark/cmd/hallmark/internal/top"
 	"hallmark/cmd/hallmark/internal/verb"
+	"hallmark/internal/plaintext"
+	"hallmark/internal/procfs"
 	"hallmark/profile/summary"
 )
 
@@ -118,6 +121,9 @@ func (t *topVerb) check() error {
 func (t *topVerb) run() error {
 	if err := checkProc("/proc"); err != nil {
 		return err
+	}
+	if t.container != "" && !isRunning(t.container) {
+		return fmt.Errorf("no process is in a container whose number begins with %s", plaintext.Quote(t.container))
 	}
 	verb.CollectLate()
 	t.opts.CacheDir = input.CacheDir()
@@ -287,6 +293,15 @@ func (t *topVerb) sum(s *capture.Session) (*summary.Summary, error) {
 		sum.Functions = sum.Functions[:min(len(sum.Functions), t.most)]
 	}
 	return sum, err
+}
+
+// isRunning reports whether a process is in a container whose number begins with id.
+func isRunning(id string) bool {
+	pids, err := procfs.Processes()
+	return err != nil || slices.ContainsFunc(pids, func(pid int) bool {
+		number := procfs.ContainerOf(pid)
+		return number != "" && strings.HasPrefix(number, id)
+	})
 }
 
 // onlyContainer leaves the samples of a container.
