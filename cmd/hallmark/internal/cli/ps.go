@@ -414,7 +414,7 @@ func writeProcesses(w io.Writer, list []psRecord, width int) {
 	if len(list) == 0 {
 		return
 	}
-	t := &terminal.Grid{Columns: []terminal.Column{{Right: true}, {Most: 16}, {}, {}}}
+	t := &terminal.Grid{Columns: []terminal.Column{{Right: true}, {Most: 16, Gives: true}, {Gives: true, Start: true}, {}}}
 	t.Add("pid", "process", "identity", "file")
 	for _, r := range list {
 		if r.Program == nil {

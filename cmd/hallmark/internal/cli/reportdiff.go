@@ -115,7 +115,7 @@ func (r *report) writeDiff(d *diff, before, after string) {
 		fmt.Fprintln(w, "One of the profiles is empty.")
 	}
 	rows := d.changed(d.sel.Changes(d.scale))
-	t := &terminal.Grid{Columns: []terminal.Column{number, number, number, number, number, {Most: 24}, {}}}
+	t := &terminal.Grid{Columns: []terminal.Column{number, number, number, number, number, {Most: 24, Gives: true}, {}}}
 	t.Add("change", "", "flat before", "flat after", "change of cum", "binary", "function")
 	for _, row := range rows[:shown(len(rows), r.top)] {
 		f := &d.set.Frames()[row.Frame]
@@ -162,7 +162,7 @@ func (d *diff) binaries() []query.BinaryRow {
 
 func (r *report) writeDiffBinaries(d *diff, in terminal.Ruler, most int) {
 	rows := d.binaries()
-	t := &terminal.Grid{Columns: []terminal.Column{number, number, number, number, {}, {}}}
+	t := &terminal.Grid{Columns: []terminal.Column{number, number, number, number, {Gives: true, Start: true}, {}}}
 	t.Add("change", "", "flat before", "flat after", "identity", "binary")
 	width := terminal.Width(r.env.Stdout)
 	for _, row := range rows[:shown(len(rows), most)] {

@@ -3,9 +3,10 @@
 package terminal
 
 import (
-	"cmp"
 	"fmt"
 	"io"
+	"os"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -26,6 +27,7 @@ type Column struct {
 	Right bool // aligned to the right
 	Most  int  // characters that a cell is cut to on a terminal; 0 for no limit
 	Gives bool // cells are cut where a terminal has no room for the last column
+	Start bool // cells that give keep their start, as identities do, and not both ends
 }
 
 // Add adds a row.
@@ -88,8 +90,12 @@ func (g *Grid) give(width int) {
 			return
 		}
 		widths[widest]--
+		cut := shorten
+		if g.Columns[widest].Start {
+			cut = startOf
+		}
 		for _, row := range g.Rows {
-			row[widest] = shorten(row[widest], widths[widest])
+			row[widest] = cut(row[widest], widths[widest])
 		}
 	}
 }
@@ -141,8 +147,18 @@ func shorten(s string, n int) string {
 	return string(runes[:head]) + "…" + string(runes[len(runes)-tail:])
 }
 
+// startOf cuts s to n characters by leaving out its end.
+func startOf(s string, n int) string {
+	runes := []rune(s)
+	if len(runes) <= n {
+		return s
+	}
+	return string(runes[:n-1]) + "…"
+}
+
 // Width returns the width of the terminal that w writes to, and 0 where
-// w writes to something else, in which lines may have any length.
+// w writes to something else, in which lines may have any length. COLUMNS is
+// that of a terminal that does not know its own.
 func Width(w io.Writer) int {
 	f, ok := w.(interface{ Fd() uintptr })
 	if !ok {
@@ -152,13 +168,19 @@ func Width(w io.Writer) int {
 	if err != nil {
 		return 0
 	}
-	return cmp.Or(width, UnknownWidth)
+	if width == 0 {
+		width, _ = strconv.Atoi(os.Getenv("COLUMNS"))
+	}
+	if width <= 0 {
+		return UnknownWidth
+	}
+	return width
 }
 
 // NarrowWidth is that of terminals which have no room for what the widths of others show: most
 // open with 80 columns.
 const NarrowWidth = 100
 
-// UnknownWidth is that of a terminal that does not know it, as serial lines and those of
-// programs mostly do not.
+// UnknownWidth is that of a terminal of which nobody knows it, as of serial lines and of those
+// of programs mostly.
 const UnknownWidth = 80

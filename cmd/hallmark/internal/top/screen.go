@@ -140,26 +140,50 @@ func (s *State) typed(key rune) {
 	s.First = 0
 }
 
-var help = []string{
-	"f functions   b binaries, by identity   p processes   Tab the next of them",
-	"s sort by what a function did itself (flat), or also by what it called (cum)",
-	"/ show only lines that have some text; Enter keeps it, Escape takes it away",
-	"Space pauses   Up Down PageUp PageDown scroll   g goes to the first line",
-	"? or Escape leaves this help, as any other key does   q ends",
+// help is lines of entries, each of which stays in one line.
+var help = [][]string{
+	{"f functions", "b binaries, by identity", "p processes", "Tab the next of them"},
+	{"s sort by what a function did itself (flat),", "or also by what it called (cum)"},
+	{"/ show only lines that have some text;", "Enter keeps it, Escape takes it away"},
+	{"Space pauses", "Up Down PageUp PageDown scroll", "g goes to the first line"},
+	{"? or Escape leaves this help,", "as any other key does", "q ends"},
+}
+
+// fold returns the entries of the help in lines that are no wider than that, where the entries are not.
+func fold(lines [][]string, width int) (out []string) {
+	for _, entries := range lines {
+		line := ""
+		for _, e := range entries {
+			gap := "   "
+			if strings.HasSuffix(line, ",") || strings.HasSuffix(line, ";") {
+				gap = " "
+			}
+			switch {
+			case line == "":
+				line = e
+			case len(line)+len(gap)+len(e) <= width:
+				line += gap + e
+			default:
+				out, line = append(out, line), "  "+e
+			}
+		}
+		out = append(out, line)
+	}
+	return out
 }
 
 // Screen returns the lines of a screen of this size: none is longer than it is wide.
 func (s *State) Screen(width, height int) []string {
 	lines := []string{s.title()}
 	if s.help {
-		lines = append(lines, help...)
+		lines = append(lines, fold(help, width)...)
 	} else if s.Sum != nil {
 		lines = append(lines, s.table(width, max(1, height-3))...)
 	}
 	for len(lines) < height-2 {
 		lines = append(lines, "")
 	}
-	lines = append(lines[:max(1, min(len(lines), height-2))], s.status(), s.prompt())
+	lines = append(lines[:max(1, min(len(lines), height-2))], s.status(), s.prompt(width))
 	for i := range lines {
 		lines[i] = cut(plaintext.Line(lines[i]), width)
 	}
@@ -215,16 +239,22 @@ func coverage(c *profile.Coverage) string {
 	return line
 }
 
-func (s *State) prompt() string {
+func (s *State) prompt(width int) string {
 	switch {
 	case s.typing:
 		return "/" + s.Filter + "_"
 	case s.help:
 		return "? or Escape: back   q ends"
 	case s.Filter != "":
-		return "only lines with " + s.Filter + " (Escape shows all)   ? help   q ends"
+		return "? help   q ends   Escape shows all   only lines with " + s.Filter
 	}
-	return "f functions  b binaries  p processes  s sort  / filter  Space pause  ? help  q ends"
+	keys := []string{"f functions", "b binaries", "p processes", "s sort", "/ filter", "Space pause", "? help", "q ends"}
+	for n := len(keys) - 2; n > 0; n-- { // the last two have the rest
+		if all := strings.Join(append(slices.Clone(keys[:n]), keys[len(keys)-2:]...), "  "); len(all) <= width {
+			return all
+		}
+	}
+	return strings.Join(keys[len(keys)-2:], "  ")
 }
 
 // row is a line of the table.
@@ -283,9 +313,9 @@ func (s *State) table(width, room int) []string {
 func (s *State) grid(head []string, rows []row) *terminal.Grid {
 	number := terminal.Column{Right: true}
 	in := terminal.RulerFor(s.Sum.Total, s.Sum.Unit)
-	second := terminal.Column{Most: 24}
+	second := terminal.Column{Most: 24, Gives: true}
 	if s.Table == Binaries {
-		second = terminal.Column{Most: 40, Gives: true}
+		second = terminal.Column{Gives: true, Start: true}
 	}
 	t := &terminal.Grid{Columns: []terminal.Column{number, number, number, number, second, {}}}
 	flat, cum := "flat", "cum"
@@ -316,6 +346,6 @@ func (s *State) WriteRound(w io.Writer, most int) {
 	if most > 0 {
 		rows = rows[:min(len(rows), most)]
 	}
-	s.grid(head, rows).Write(w, 0)
+	s.grid(head, rows).Write(w, terminal.Width(w))
 	fmt.Fprintf(w, "%s\n\n", plaintext.Line(s.status()))
 }

@@ -56,7 +56,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("filtered there are %q", lines)
 	}
 	press(s, "/wx\x7falk") // while typing no letter is a command
-	if s.Filter != "walk" || !s.typing || strings.Contains(s.prompt(), "help") {
+	if s.Filter != "walk" || !s.typing || strings.Contains(s.prompt(100), "help") {
 		t.Errorf("the filter is %q", s.Filter)
 	}
 	press(s, "\x1b")
@@ -104,8 +104,8 @@ func TestHelp(t *testing.T) {
 		if isHelp := strings.Contains(screen, "Escape leaves this help"); isHelp != want.help {
 			t.Errorf("%q: help %v:\n%s", keys, isHelp, screen)
 		}
-		if strings.Contains(s.prompt(), "Escape: back") != want.help {
-			t.Errorf("%q: %s", keys, s.prompt())
+		if strings.Contains(s.prompt(100), "Escape: back") != want.help {
+			t.Errorf("%q: %s", keys, s.prompt(100))
 		}
 	}
 }
@@ -133,6 +133,29 @@ func TestScreens(t *testing.T) {
 					press(s, "?")
 				}
 			}
+		}
+	}
+}
+
+// TestNarrowScreen wants the help whole on narrow terminals, and the keys for help and end at the bottom.
+func TestNarrowScreen(t *testing.T) {
+	words := func(lines []string) string { return strings.Join(strings.Fields(strings.Join(lines, " ")), " ") }
+	var whole []string
+	for _, entries := range help {
+		whole = append(whole, entries...)
+	}
+	for _, width := range []int{50, 60, 80, 200} {
+		s := state(t)
+		if last := s.Screen(width, 20)[19]; strings.Contains(last, "…") || !strings.HasSuffix(last, "? help  q ends") {
+			t.Errorf("%d columns: the last line is %q", width, last)
+		}
+		press(s, "?")
+		if screen := words(s.Screen(width, 20)[1:]); !strings.HasPrefix(screen, words(whole)) {
+			t.Errorf("%d columns: %s", width, screen)
+		}
+		press(s, "?b")
+		if line := firstLine(s); !strings.Contains(line, "/usr/bin/app") {
+			t.Errorf("%d columns: %s", width, line)
 		}
 	}
 }
