@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"fmt"
 	"io"
 	"slices"
 	"sync"
@@ -11,6 +10,7 @@ import (
 	"hallmark/addr"
 	"hallmark/internal/kernelcode"
 	"hallmark/internal/objects"
+	"hallmark/internal/plaintext"
 	"hallmark/profile"
 	"hallmark/reason"
 	"hallmark/symbol"
@@ -55,25 +55,25 @@ func (s *Session) Finish() *Recording {
 	p.TimeNanos = s.started.UnixNano()
 	p.DurationNanos = int64(s.elapsed)
 	if t.stats.Coarse > 0 {
-		p.Comments = append(p.Comments, fmt.Sprintf("%d samples are counted without their thread and process, or only by their innermost frame", t.stats.Coarse))
+		p.Comments = append(p.Comments, plaintext.Plural(int64(t.stats.Coarse), "sample is counted without its thread and process, or only by its innermost frame", "samples are counted without their thread and process, or only by their innermost frame"))
 	}
 	if t.stats.Untimed > 0 {
-		p.Comments = append(p.Comments, fmt.Sprintf("%d samples have no time", t.stats.Untimed))
+		p.Comments = append(p.Comments, plaintext.Plural(int64(t.stats.Untimed), "sample has no time", "samples have no time"))
 	}
 	if t.stats.Collided > 0 {
-		p.Comments = append(p.Comments, fmt.Sprintf("%d samples had no place in the kernel's map of stacks", t.stats.Collided))
+		p.Comments = append(p.Comments, plaintext.Plural(int64(t.stats.Collided), "sample had no place in the kernel's map of stacks", "samples had no place in the kernel's map of stacks"))
 	}
 	if t.stats.Unfollowed > 0 {
-		p.Comments = append(p.Comments, fmt.Sprintf("%d processes were not recorded, because too many ran at once", t.stats.Unfollowed))
+		p.Comments = append(p.Comments, plaintext.Plural(int64(t.stats.Unfollowed), "process was not recorded, because too many ran at once", "processes were not recorded, because too many ran at once"))
 	}
 	if t.stats.Cut > 0 {
-		p.Comments = append(p.Comments, fmt.Sprintf("%d %s", t.stats.Cut, CutNote))
+		p.Comments = append(p.Comments, plaintext.Plural(int64(t.stats.Cut), "stack is ", "stacks are ")+CutNote)
 	}
 	if t.stats.Continued > 0 {
-		p.Comments = append(p.Comments, fmt.Sprintf("%d %s", t.stats.Continued, ContinuedNote))
+		p.Comments = append(p.Comments, plaintext.Plural(int64(t.stats.Continued), "stack goes ", "stacks go ")+ContinuedNote+" the copy ends")
 	}
 	if t.stats.Lost > 0 {
-		p.Comments = append(p.Comments, fmt.Sprintf("%d records were lost", t.stats.Lost))
+		p.Comments = append(p.Comments, plaintext.Plural(int64(t.stats.Lost), "record was lost", "records were lost"))
 	}
 	p.Comments = append(p.Comments, t.rewrites.Notes()...)
 	p.Comments = append(p.Comments, t.objects.Notes()...)
@@ -82,10 +82,10 @@ func (s *Session) Finish() *Recording {
 	return &Recording{Profile: p, files: f.files}
 }
 
-// Notes of a profile, behind a number, on stacks that samples have copied.
+// Parts of the notes of a profile on stacks that samples have copied.
 const (
-	CutNote       = "stacks are deeper than what was copied of them"
-	ContinuedNote = "stacks go on by frame pointers where the copy of them ends"
+	CutNote       = "deeper than what was copied"
+	ContinuedNote = "on by frame pointers where"
 )
 
 // putFirst puts the mappings of a file before all others: pprof calls a profile

@@ -1,9 +1,8 @@
 package capture
 
 import (
-	"fmt"
-
 	"hallmark/internal/bpf"
+	"hallmark/internal/plaintext"
 )
 
 // Stats count what a recording saw and what it could not see.
@@ -48,18 +47,18 @@ func tableStats(n bpf.Stats) TableStats {
 func (t *TableStats) Notes() []string {
 	var notes []string
 	for _, n := range []struct {
-		count uint64
-		text  string
+		count           uint64
+		one, many, text string
 	}{
-		{t.Full, "frames found no room in the kernel's table of files"},
-		{t.Refused, "of the frames found the kernel's table of files locked: what that cost, if anything, is among the reasons of the coverage"},
-		{t.Evicted, "files made room in the kernel's table for others, and were looked up again if they came back"},
-		{t.Stale, "files changed while they were recorded, and count as other files from then on"},
-		{t.Torn, "entries of the kernel's table of files were read again, because they were just being written"},
-		{t.Busy, "identities were read later, because too many were asked for at once"},
+		{t.Full, "frame", "frames", "found no room in the kernel's table of files"},
+		{t.Refused, "frame", "frames", "found the kernel's table of files locked: what that cost, if anything, is among the reasons of the coverage"},
+		{t.Evicted, "file", "files", "made room in the kernel's table for others, to be looked up again on coming back"},
+		{t.Stale, "file", "files", "changed during the recording: what ran before and after counts as different files"},
+		{t.Torn, "entry", "entries", "of the kernel's table of files had to be read again after a write beside the first reading"},
+		{t.Busy, "identity was", "identities were", "read later, because too many were asked for at once"},
 	} {
 		if n.count > 0 {
-			notes = append(notes, fmt.Sprintf("%d %s", n.count, n.text))
+			notes = append(notes, plaintext.Plural(int64(n.count), n.one, n.many)+" "+n.text)
 		}
 	}
 	return notes
@@ -83,15 +82,15 @@ type UnwindStats struct {
 func (u *UnwindStats) Notes() []string {
 	var notes []string
 	for _, n := range []struct {
-		count uint64
-		text  string
+		count           uint64
+		one, many, text string
 	}{
-		{u.NoRoom, "unwind tables found no room: record with more --unwind-memory"},
-		{u.Evicted, "unwind tables made room for others"},
-		{u.GivenUp, "stacks end early, because an unwind table did not come"},
+		{u.NoRoom, "unwind table", "unwind tables", "found no room: record with more --unwind-memory"},
+		{u.Evicted, "unwind table", "unwind tables", "made room for others"},
+		{u.GivenUp, "stack ends", "stacks end", "early, because an unwind table did not come"},
 	} {
 		if n.count > 0 {
-			notes = append(notes, fmt.Sprintf("%d %s", n.count, n.text))
+			notes = append(notes, plaintext.Plural(int64(n.count), n.one, n.many)+" "+n.text)
 		}
 	}
 	return notes

@@ -12,6 +12,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/ordered"
+	"hallmark/internal/plaintext"
 	"hallmark/reason"
 )
 
@@ -82,7 +83,7 @@ func Disagreements(p *pprof.Profile) []string {
 // RewrittenNote returns the comment, for people, that a process has rewritten pages of a file
 // in its memory.
 func RewrittenNote(process string, pid, pages int, path string) string {
-	return fmt.Sprintf("%s%s of %s by process %s (%d)", rewrittenPrefix, pagesText(pages), printable(path), printable(process), pid)
+	return fmt.Sprintf("%s%s of %s by process %s (%d)", rewrittenPrefix, plaintext.Plural(int64(pages), "page"), printable(path), printable(process), pid)
 }
 
 // AllRewrittenNote is RewrittenNote for a process that has rewritten so many pages that all of its
@@ -107,13 +108,6 @@ func NotLookedNote(processes []Labels, why string) string {
 
 // mostNamed is how many processes or files a comment names.
 const mostNamed = 5
-
-func pagesText(n int) string {
-	if n == 1 {
-		return "1 page"
-	}
-	return fmt.Sprintf("%d pages", n)
-}
 
 // Rewritten returns the comments of p, for people, about pages of files that processes have
 // rewritten in their memory.

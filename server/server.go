@@ -755,7 +755,7 @@ func (s *Server) pages(w *exchange, r *http.Request, _ caller) error {
 // overview says in a few lines what this is.
 func (s *Server) overview(w *exchange, _ *http.Request, _ caller) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	fmt.Fprintf(w, "Hallmark symbol server: %d identities.\n\nDEBUGINFOD_URLS of debuggers and profilers may name this server.\nPush files with: hallmark push --server URL FILE...\nSee /metrics, /metadata?key=glob&value=*NAME*, /v1/identities/ID.\n", s.catalog.len())
+	fmt.Fprintf(w, "Hallmark symbol server: %s.\n\nDEBUGINFOD_URLS of debuggers and profilers may name this server.\nPush files with: hallmark push --server URL FILE...\nSee /metrics, /metadata?key=glob&value=*NAME*, /v1/identities/ID.\n", plaintext.Plural(int64(s.catalog.len()), "identity", "identities"))
 	return nil
 }
 

@@ -1,11 +1,11 @@
 package web
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
 
+	"hallmark/internal/plaintext"
 	"hallmark/profile"
 )
 
@@ -68,7 +68,7 @@ func (q *question) profile() error {
 		a.Types = append(a.Types, shown)
 	}
 	if n := len(p.SampleTypes()) - len(a.Types); n > 0 {
-		a.Notes = append(a.Notes, fmt.Sprintf("%d more types of values are not listed here", n))
+		a.Notes = append(a.Notes, plaintext.Plural(int64(n), "more type of values is not listed here", "more types of values are not listed here"))
 	}
 	if t := p.Time(); !t.IsZero() {
 		a.Time = t.UTC().Format(time.RFC3339)
@@ -78,7 +78,7 @@ func (q *question) profile() error {
 		a.Notes = append(a.Notes, plain(n))
 	}
 	if n := len(notes) - maxNotes; n > 0 {
-		a.Notes = append(a.Notes, fmt.Sprintf("%d more comments of the profile are not shown here", n))
+		a.Notes = append(a.Notes, plaintext.Plural(int64(n), "more comment of the profile is not shown here", "more comments of the profile are not shown here"))
 	}
 	for _, k := range q.shown.Set.LabelKeys() {
 		if plain(k.Key) == k.Key { // a filter could not name another one

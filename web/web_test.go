@@ -24,6 +24,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/addr"
+	"hallmark/internal/plaintext"
 	"hallmark/internal/proftest"
 	"hallmark/profile/compact"
 	"hallmark/profile/query"
@@ -356,8 +357,8 @@ func TestManyTypesAndNotes(t *testing.T) {
 	if len(a.Types) != maxTypes+1 || a.Type != maxTypes || a.Types[a.Type].Name != fmt.Sprint("t", n-1) {
 		t.Errorf("%d types, number %d is chosen", len(a.Types), a.Type)
 	}
-	if len(a.Notes) != maxNotes+2 || a.Notes[0] != fmt.Sprintf("%d more types of values are not listed here", n-maxTypes-1) ||
-		a.Notes[maxNotes+1] != fmt.Sprintf("%d more comments of the profile are not shown here", n-maxNotes) {
+	if len(a.Notes) != maxNotes+2 || a.Notes[0] != plaintext.Plural(n-maxTypes-1, "", "more types of values are not listed here") ||
+		a.Notes[maxNotes+1] != plaintext.Plural(n-maxNotes, "", "more comments of the profile are not shown here") {
 		t.Errorf("%d notes", len(a.Notes))
 	}
 }

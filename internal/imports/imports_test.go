@@ -116,7 +116,7 @@ var rules = map[string]rule{
 		why:    "speaks with servers; needs only the words of the question",
 	},
 	"profile": {
-		module:   []string{"addr", "buildid", "internal/intern", "internal/ordered", "reason", "symbol", "unwind"},
+		module:   []string{"addr", "buildid", "internal/intern", "internal/ordered", "internal/plaintext", "reason", "symbol", "unwind"},
 		external: []string{pprof, "github.com/klauspost/compress/"},
 		why:      "the model depends on no machine: it must be readable anywhere",
 	},
@@ -160,7 +160,7 @@ var rules = map[string]rule{
 		why:      "a profile in any format, on any machine; where its bytes come from is for the caller to say",
 	},
 	"profile/fromperf": {
-		module:   []string{"addr", "buildid", "internal/addrspace", "internal/defect", "internal/perfregs", "perfdata", "profile", "reason", "symbol", "unwind"},
+		module:   []string{"addr", "buildid", "internal/addrspace", "internal/defect", "internal/perfregs", "internal/plaintext", "perfdata", "profile", "reason", "symbol", "unwind"},
 		external: []string{pprof},
 		why:      "a recording by perf as a profile; it looks at no machine, so that any machine can read it",
 	},
@@ -180,7 +180,7 @@ var rules = map[string]rule{
 		why:      "pages about profiles, wherever these come from and whoever may see them",
 	},
 	"capture": {
-		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/contested", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/aside", "internal/mounts", "internal/capability", "internal/intern", "internal/patience", "internal/objects", "internal/perfring", "internal/procfs", "internal/quota", "internal/reach", "internal/rewrites", "internal/backend", "internal/kernelcode", "internal/unwindtables", "launch"},
+		module:   []string{"addr", "buildid", "debuginfo", "internal/addrspace", "internal/bpf", "internal/contested", "internal/perfregs", "internal/trust", "perfdata", "procmap", "profile", "reason", "symbol", "unwind", "internal/aside", "internal/mounts", "internal/capability", "internal/intern", "internal/patience", "internal/objects", "internal/perfring", "internal/plaintext", "internal/procfs", "internal/quota", "internal/reach", "internal/rewrites", "internal/backend", "internal/kernelcode", "internal/unwindtables", "launch"},
 		external: []string{sys, pprof},
 		why:      "records; knows nothing of commands and terminals",
 	},
@@ -274,7 +274,7 @@ var rules = map[string]rule{
 		why:      "what mappings show, kept while somebody records; samples, stacks and profiles are for capture",
 	},
 	"internal/rewrites": {
-		module: []string{"addr", "internal/aside", "internal/objects", "internal/patience", "internal/perfring", "internal/procfs", "internal/reach", "procmap", "profile"},
+		module: []string{"addr", "internal/aside", "internal/objects", "internal/patience", "internal/perfring", "internal/plaintext", "internal/procfs", "internal/reach", "procmap", "profile"},
 		why:    "pages that are no file's any more, and the notes of a profile about them; samples in them are for capture to judge",
 	},
 	"internal/unwindtables": {
@@ -323,7 +323,7 @@ var rules = map[string]rule{
 		why:      "runs all tests, and has to be built before anything else is known to work",
 	},
 	"internal/setmodule": {
-		module: []string{"internal/atomicfile"},
+		module: []string{"internal/atomicfile", "internal/plaintext"},
 		why:    "gives the module another path",
 	},
 	"internal/words":   {why: "a test of names"},
@@ -339,7 +339,7 @@ var rules = map[string]rule{
 		why:      "other programs' command lines over debuginfo; starts without the verbs",
 	},
 	command + "advice": {
-		module: []string{"capture", "profile", "profile/compact", "profile/summary", "reason", command + "input", command + "terminal"},
+		module: []string{"capture", "profile", "profile/compact", "profile/summary", "reason", "internal/plaintext", command + "input"},
 		why:    "what helps here and now; verbs print it",
 	},
 	command + "cli": {
@@ -354,7 +354,7 @@ var rules = map[string]rule{
 	},
 	command + "doctor": {
 		module: []string{"buildid", "capture", "debuginfo", "debuginfo/debuginfod", "internal/backend", "internal/bpf", "internal/cachedir",
-			"internal/capability", "internal/patience", "internal/perfregs", "internal/perfring", "internal/procfs", "inventory", "procmap",
+			"internal/capability", "internal/patience", "internal/perfregs", "internal/perfring", "internal/plaintext", "internal/procfs", "inventory", "procmap",
 			"profile", "reason"},
 		external: []string{sys},
 		why:      "what works here and what it costs, measured from outside; nothing that records depends on it",

@@ -30,6 +30,7 @@ import (
 	"hallmark/internal/objects"
 	"hallmark/internal/patience"
 	"hallmark/internal/perfring"
+	"hallmark/internal/plaintext"
 	"hallmark/internal/procfs"
 	"hallmark/procmap"
 	"hallmark/profile"
@@ -419,7 +420,7 @@ func (r *Watcher) Notes() []string {
 	}
 	slices.Sort(notes)
 	if more := len(notes) - mostRewritten; more > 0 {
-		notes = append(notes[:mostRewritten], fmt.Sprintf("rewritten in memory: pages of %d files more", more))
+		notes = append(notes[:mostRewritten], fmt.Sprintf("rewritten in memory: pages of %s", plaintext.Plural(int64(more), "more file")))
 	}
 	return append(notes, r.unknown()...)
 }
@@ -461,7 +462,7 @@ func (r *Watcher) unknown() (notes []string) {
 		notes = append(notes, profile.NotLookedNote(processes[why], why))
 	}
 	if r.missed > 0 {
-		notes = append(notes, fmt.Sprintf("rewritten in memory: not known of %d samples: %v", r.missed, errTooMany))
+		notes = append(notes, fmt.Sprintf("rewritten in memory: not known of %s: %v", plaintext.Plural(int64(r.missed), "sample"), errTooMany))
 	}
 	return notes
 }

@@ -24,6 +24,7 @@ import (
 	"strings"
 
 	"hallmark/internal/atomicfile"
+	"hallmark/internal/plaintext"
 )
 
 func main() {
@@ -42,7 +43,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "setmodule: %v\n", err)
 		os.Exit(1)
 	}
-	fmt.Printf("%d files changed; the module is %s now\n", changed, flag.Arg(0))
+	fmt.Printf("%s changed; the module is %s now\n", plaintext.Plural(int64(changed), "file"), flag.Arg(0))
 }
 
 // renaming gives a module another path.

@@ -20,6 +20,7 @@ import (
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/perfregs"
+	"hallmark/internal/plaintext"
 	"hallmark/perfdata"
 	"hallmark/profile"
 	"hallmark/unwind"
@@ -313,26 +314,26 @@ func (t *tally) timesOf(move int64) [][]int64 {
 func (s *Stats) Notes() []string {
 	all := s.eventNotes()
 	if s.Lost > 0 {
-		all = append(all, fmt.Sprintf("%d records were lost", s.Lost))
+		all = append(all, plaintext.Plural(int64(s.Lost), "record was lost", "records were lost"))
 	}
 	if s.Malformed > 0 {
-		all = append(all, fmt.Sprintf("%d records are malformed", s.Malformed))
+		all = append(all, plaintext.Plural(int64(s.Malformed), "record is malformed", "records are malformed"))
 	}
 	if s.Unwalked > 0 {
-		all = append(all, fmt.Sprintf("%d stacks end early, because a file that perf recorded is not at hand", s.Unwalked))
+		all = append(all, plaintext.Plural(int64(s.Unwalked), "stack ends early, because a file that perf recorded is not at hand", "stacks end early, because a file that perf recorded is not at hand"))
 	}
 	if s.Unrecorded > 0 {
 		files := "a file"
 		if s.Unrecorded > 1 {
-			files = fmt.Sprintf("%d files", s.Unrecorded)
+			files = plaintext.Plural(int64(s.Unrecorded), "file")
 		}
 		all = append(all, fmt.Sprintf("perf recorded no build ID of %s that frames are in", files))
 	}
 	if s.Untimed > 0 {
-		all = append(all, fmt.Sprintf("%d samples have no time, for want of memory", s.Untimed))
+		all = append(all, plaintext.Plural(int64(s.Untimed), "sample has no time, for want of memory", "samples have no time, for want of memory"))
 	}
 	if s.Unnumbered > 0 {
-		all = append(all, fmt.Sprintf("%d samples have their process by name only and not by number, for want of memory", s.Unnumbered))
+		all = append(all, plaintext.Plural(int64(s.Unnumbered), "sample has its process by name only and not by number, for want of memory", "samples have their process by name only and not by number, for want of memory"))
 	}
 	if s.Damage != nil {
 		all = append(all, fmt.Sprintf("the recording ends where it is damaged: %v", s.Damage))

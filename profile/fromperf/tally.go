@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"hallmark/internal/plaintext"
 	"hallmark/perfdata"
 )
 
@@ -176,5 +177,5 @@ func (e EventCount) String() string {
 	case 1:
 		return e.Name + " (1 sample)"
 	}
-	return fmt.Sprintf("%s (%d samples)", e.Name, e.Samples)
+	return fmt.Sprintf("%s (%s)", e.Name, plaintext.Plural(int64(e.Samples), "sample"))
 }

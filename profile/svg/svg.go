@@ -74,7 +74,7 @@ func Write(w io.Writer, p *pprof.Profile, o Options) error {
 		return err
 	}
 	if sel.Total() == 0 {
-		return errEmpty
+		return ErrEmpty
 	}
 	tree, err := sel.Tree(query.TreeOptions{MaxNodes: mostNodes, MinShare: least / (width - 2*margin)})
 	if err != nil {
@@ -88,7 +88,7 @@ func Write(w io.Writer, p *pprof.Profile, o Options) error {
 	return d.out.Flush()
 }
 
-var errEmpty = errors.New("the profile is empty: there is nothing to draw")
+var ErrEmpty = errors.New("the profile is empty: there is nothing to draw")
 
 // drawing is a tree on its way into an image.
 type drawing struct {
@@ -197,7 +197,7 @@ func (d *drawing) notes(left int32) (notes []string) {
 		}
 	}
 	if left > 0 {
-		notes = append(notes, fmt.Sprintf("%d frames that are too narrow to be seen are left out, with what they call.", left))
+		notes = append(notes, plaintext.Plural(int64(left), "frame that is too narrow to be seen is left out, with what it calls.", "frames that are too narrow to be seen are left out, with what they call."))
 	}
 	return notes
 }

@@ -76,7 +76,7 @@ const copyMore = "copy more of the stacks, with --call-graph dwarf,65528"
 // stackAdvice returns what helps against stacks that end for a reason, "" for the usual.
 func stackAdvice(why reason.Reason, comments []string, in *input.Reader) string {
 	noted := func(note string) bool {
-		return slices.ContainsFunc(comments, func(c string) bool { return strings.HasSuffix(c, note) })
+		return slices.ContainsFunc(comments, func(c string) bool { return strings.Contains(c, note) })
 	}
 	switch why {
 	case reason.NoTable:

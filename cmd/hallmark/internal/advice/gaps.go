@@ -8,7 +8,7 @@ import (
 	"os"
 	"slices"
 
-	"hallmark/cmd/hallmark/internal/terminal"
+	"hallmark/internal/plaintext"
 	"hallmark/reason"
 )
 
@@ -26,7 +26,7 @@ func (g Gaps) Add(r reason.Reason) {
 func (g Gaps) Write(w io.Writer) {
 	for _, r := range slices.Sorted(maps.Keys(g)) {
 		if advice := liveAdvice(r); advice != "" && !ofWalks[r] {
-			fmt.Fprintf(w, "hallmark: %s (%s): %s\n", r, terminal.Plural(g[r], "time"), advice)
+			fmt.Fprintf(w, "hallmark: %s (%s): %s\n", r, plaintext.Plural(g[r], "time"), advice)
 		}
 	}
 }

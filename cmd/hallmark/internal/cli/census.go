@@ -76,7 +76,7 @@ func writeCensus(w io.Writer, c *doctor.Census, width int) {
 		{c.Code.Contested, "build IDs that files of different or unknown content claim"},
 	} {
 		if line.n != nil {
-			t.Add(terminal.Thousands(int64(*line.n)), line.what)
+			t.Add(plaintext.Thousands(int64(*line.n)), line.what)
 		}
 	}
 	t.Write(w, width)
@@ -99,10 +99,10 @@ func writeDesigns(w io.Writer, c *doctor.Census, width int) {
 		if d.Absorbed {
 			takes = "nothing: as many fit into a slab"
 		}
-		t.Add(d.Structure, d.Cache, terminal.Thousands(int64(d.Objects)), fmt.Sprint(d.Bytes), fmt.Sprint(d.Slot), fmt.Sprint(d.PerSlab), takes)
+		t.Add(d.Structure, d.Cache, plaintext.Thousands(int64(d.Objects)), fmt.Sprint(d.Bytes), fmt.Sprint(d.Slot), fmt.Sprint(d.PerSlab), takes)
 	}
 	t.Write(w, width)
 	if c.Table != nil {
-		fmt.Fprintf(w, "\nHallmark's table, with whole identities of %s files: %s\n", terminal.Thousands(int64(c.Table.Entries)), terminal.Quantity(int64(c.Table.Bytes), "bytes"))
+		fmt.Fprintf(w, "\nHallmark's table, with whole identities of %s: %s\n", plaintext.Plural(int64(c.Table.Entries), "file"), terminal.Quantity(int64(c.Table.Bytes), "bytes"))
 	}
 }

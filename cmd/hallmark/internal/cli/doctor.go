@@ -13,6 +13,7 @@ import (
 	"hallmark/cmd/hallmark/internal/doctor"
 	"hallmark/cmd/hallmark/internal/terminal"
 	"hallmark/cmd/hallmark/internal/verb"
+	"hallmark/internal/plaintext"
 )
 
 const doctorLong = `Try everything that recording depends on, and say what each missing thing costs
@@ -103,7 +104,7 @@ func writeSymbols(e *verb.Env, d *doctor.SymbolDiagnosis) {
 	vmlinux := "not found: kernel frames have names without lines (Debian: linux-image-RELEASE-dbg)"
 	indexes := "none in " + d.IndexDir
 	if d.Indexes > 0 {
-		indexes = fmt.Sprintf("%s in %s, %s", terminal.Thousands(int64(d.Indexes)), d.IndexDir, terminal.Quantity(d.IndexBytes, "bytes"))
+		indexes = fmt.Sprintf("%s in %s, %s", plaintext.Thousands(int64(d.Indexes)), d.IndexDir, terminal.Quantity(d.IndexBytes, "bytes"))
 	}
 	t := terminal.Grid{Columns: make([]terminal.Column, 2)}
 	t.Add("  indexes", indexes)

@@ -17,6 +17,7 @@ import (
 	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/execwatch"
 	"hallmark/internal/atomicfile"
+	"hallmark/internal/plaintext"
 	"hallmark/launch"
 )
 
@@ -248,35 +249,35 @@ func watch(ctx context.Context, e *verb.Env, opt execOptions, match *execprint.M
 	}
 	tellWatch(e.Stderr, w.Stats(), opt)
 	if !match.IsAny() {
-		fmt.Fprintf(e.Stderr, "hallmark: %s matched\n", terminal.Plural(matched, "event"))
+		fmt.Fprintf(e.Stderr, "hallmark: %s matched\n", plaintext.Plural(matched, "event"))
 	}
 	return err
 }
 
 // tellWatch says in a few lines what was reported, and what was not.
 func tellWatch(w io.Writer, s execwatch.Stats, opt execOptions) {
-	text := terminal.Plural(int64(s.Execs), "execution")
+	text := plaintext.Plural(int64(s.Execs), "execution")
 	if opt.Exits {
-		text += ", " + terminal.Plural(int64(s.Exits), "end")
+		text += ", " + plaintext.Plural(int64(s.Exits), "end")
 	}
 	if opt.Libs {
-		text += ", " + terminal.Plural(int64(s.Loads), "library load")
+		text += ", " + plaintext.Plural(int64(s.Loads), "library load")
 	}
-	fmt.Fprintf(w, "hallmark: %s seen by %v, %s lost\n", text, s.Backend, terminal.Thousands(int64(s.Lost)))
+	fmt.Fprintf(w, "hallmark: %s seen by %v, %s lost\n", text, s.Backend, plaintext.Thousands(int64(s.Lost)))
 	for _, loss := range []struct {
-		count uint64
-		text  string
+		count           uint64
+		one, many, text string
 	}{
-		{s.Unidentified, "times a file had no identity"},
-		{s.Uncertain, "events at most may be missing: the programs in the kernel were preempted"},
-		{s.Unfollowed, "processes were not followed, because too many ran at once"},
-		{s.Malformed, "records were malformed and left out"},
-		{s.Contested, "times a file claimed the build ID of another file, and has other or unknown content"},
-		{s.Forgotten, "build IDs were forgotten: a file that claims one of them afterwards is not marked"},
-		{s.Disagreed, "files have another identity than processes had in memory: the file counts"},
+		{s.Unidentified, "time", "times", "a file had no identity"},
+		{s.Uncertain, "event", "events", "at most may be missing: the programs in the kernel were preempted"},
+		{s.Unfollowed, "process was", "processes were", "not followed, because too many ran at once"},
+		{s.Malformed, "record was", "records were", "malformed and left out"},
+		{s.Contested, "time", "times", "a file claimed the build ID of another file, and has other or unknown content"},
+		{s.Forgotten, "build ID was", "build IDs were", "forgotten: a file that claims it afterwards is not marked"},
+		{s.Disagreed, "file has", "files have", "another identity than processes had in memory: the file counts"},
 	} {
 		if loss.count > 0 {
-			fmt.Fprintf(w, "hallmark: %s %s\n", terminal.Thousands(int64(loss.count)), loss.text)
+			fmt.Fprintf(w, "hallmark: %s %s\n", plaintext.Plural(int64(loss.count), loss.one, loss.many), loss.text)
 		}
 	}
 }

@@ -266,8 +266,8 @@ func (i *injector) printSummary(recording string, rec *proof.Recorded, verdicts 
 		without = fmt.Sprintf(", %d without a GNU build ID", left)
 	}
 	fmt.Fprintf(out, "%s filled, %d without proof, %d missing%s; %s of perf's list and %s had one; %s written\n",
-		terminal.Plural(int64(found+trusted), "file"), trusted, missing, without, terminal.Plural(int64(len(listed)), "file"),
-		terminal.Plural(int64(rec.Identified), "mapping"), terminal.Plural(int64(filled.Mappings), "mapping"))
+		plaintext.Plural(int64(found+trusted), "file"), trusted, missing, without, plaintext.Plural(int64(len(listed)), "file"),
+		plaintext.Plural(int64(rec.Identified), "mapping"), plaintext.Plural(int64(filled.Mappings), "mapping"))
 	for _, paths := range proof.DifferentFiles(verdicts) {
 		fmt.Fprintln(out, symbolsource.DifferentText(paths))
 	}

@@ -234,7 +234,7 @@ func rewrittenText(n int) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" [rewritten %s]", terminal.Plural(int64(n), "page"))
+	return fmt.Sprintf(" [rewritten %s]", plaintext.Plural(int64(n), "page"))
 }
 
 // writeText writes VMAs as /proc/PID/maps has them, and as plain text to a terminal. w

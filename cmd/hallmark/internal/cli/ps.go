@@ -181,7 +181,7 @@ func processesNamed(pids []int) string {
 		return fmt.Sprintf("process %d", pids[0])
 	}
 	if len(pids) > maxNamed {
-		return terminal.Thousands(int64(len(pids))) + " processes"
+		return plaintext.Plural(int64(len(pids)), "process", "processes")
 	}
 	var list []string
 	for _, pid := range pids {

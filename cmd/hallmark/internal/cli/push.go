@@ -194,11 +194,11 @@ func (p *pushing) sum(rest string) {
 	}
 	sent := "nothing sent"
 	if p.sent > 0 {
-		sent = fmt.Sprintf("%s sent (%s)", terminal.Plural(int64(p.sent), "file"), terminal.Quantity(p.bytes, "bytes"))
+		sent = fmt.Sprintf("%s sent (%s)", plaintext.Plural(int64(p.sent), "file"), terminal.Quantity(p.bytes, "bytes"))
 	}
 	sources := ""
 	if len(p.opt.sources) > 0 {
-		sources = fmt.Sprintf(", %d of %s sent", p.given, terminal.Plural(int64(p.wanted), "source file"))
+		sources = fmt.Sprintf(", %d of %s sent", p.given, plaintext.Plural(int64(p.wanted), "source file"))
 	}
 	fmt.Fprintf(p.stdout, "%s, %d already there, %d failed%s%s\n", sent, p.had, p.failed, sources, rest)
 }

@@ -28,6 +28,7 @@ import (
 	"hallmark/launch"
 	"hallmark/perfdata"
 	"hallmark/profile"
+	"hallmark/profile/svg"
 	"hallmark/profile/toperf"
 	"hallmark/reason"
 )
@@ -203,7 +204,10 @@ func (r *record) run(args []string) error {
 	verb.CollectLate()
 	r.opts.CacheDir = input.CacheDir()
 	result, err := r.write(func(w io.Writer) (*result, error) { return r.record(ctx, args, w) })
-	if result != nil && err != nil {
+	switch {
+	case errors.Is(err, svg.ErrEmpty) && result.stats.Samples == 0:
+		err = fmt.Errorf("%s was not written: %s", plaintext.Name(r.output), nothingSampled)
+	case result != nil && err != nil:
 		err = r.rescue(result, err)
 	}
 	written()
@@ -432,7 +436,7 @@ func (r *record) showProgress() *progress.Bar {
 		return nil
 	}
 	r.opts.Progress = func(elapsed time.Duration, s capture.Stats) {
-		bar.Set(float64(elapsed)/float64(r.opts.Duration), terminal.Plural(int64(s.Samples), "sample"))
+		bar.Set(float64(elapsed)/float64(r.opts.Duration), plaintext.Plural(int64(s.Samples), "sample"))
 	}
 	return bar
 }
@@ -449,44 +453,82 @@ func (r *record) printSummary(done *result) {
 	if stats.Copied > 0 {
 		way += " with " + terminal.Quantity(int64(stats.Copied), "bytes") + " of copied stacks"
 	}
-	fmt.Fprintf(r.env.Stderr, "hallmark: %s in %v by %s, %swrote %s\n", terminal.Plural(int64(stats.Samples), "sample"),
+	fmt.Fprintf(r.env.Stderr, "hallmark: %s in %v by %s, %swrote %s\n", plaintext.Plural(int64(stats.Samples), "sample"),
 		time.Duration(done.profile.DurationNanos).Round(10*time.Millisecond), way, share, outputName(r.output))
 	if stats.Samples == 0 {
-		fmt.Fprintln(r.env.Stderr, "hallmark: nothing ran on a CPU for long enough to be sampled: record for longer, or with a higher --frequency")
+		fmt.Fprintf(r.env.Stderr, "hallmark: %s\n", nothingSampled)
+	}
+	if note := r.waited(done); note != "" {
+		fmt.Fprintf(r.env.Stderr, "hallmark: %s\n", note)
 	}
 	for _, loss := range []struct {
-		count uint64
-		text  string
+		count           uint64
+		one, many, text string
 	}{
-		{stats.Lost, "records were lost: the machine was too busy to read them in time"},
-		{stats.Collided, "samples had no place in the kernel's map of stacks: record with a lower --frequency"},
-		{stats.Throttled, "times the kernel held sampling back: record with a lower --frequency"},
-		{stats.Coarse, "samples lost some detail to keep memory bounded: record for a shorter time"},
-		{stats.Untimed, "samples have no time in the timeline, to keep memory bounded: record for a shorter time"},
-		{stats.Table.Full, "frames found no room in the kernel's table of files: record with more --table-entries"},
-		{stats.Table.Refused, "of the frames found the kernel's table of files locked: what that cost, if anything, is among the reasons of the coverage"},
-		{stats.Unwind.NoRoom, "unwind tables found no room in the kernel: record with more --unwind-memory"},
-		{stats.Unwind.Evicted, "unwind tables made room for others in the kernel: record with more --unwind-memory"},
-		{stats.Unfollowed, "processes were not recorded, because too many ran at once: record with -a"},
-		{stats.Malformed, "records were malformed and left out"},
-		{stats.Disagreed, "files have another identity than processes had in memory: the file counts"},
+		{stats.Lost, "record was", "records were", "lost: the machine was too busy for reading in time"},
+		{stats.Collided, "sample", "samples", "had no place in the kernel's map of stacks: record with a lower --frequency"},
+		{stats.Throttled, "time", "times", "the kernel held sampling back: record with a lower --frequency"},
+		{stats.Coarse, "sample", "samples", "lost some detail to keep memory bounded: record for a shorter time"},
+		{stats.Untimed, "sample has", "samples have", "no time in the timeline, to keep memory bounded: record for a shorter time"},
+		{stats.Table.Full, "frame", "frames", "found no room in the kernel's table of files: record with more --table-entries"},
+		{stats.Table.Refused, "frame", "frames", "found the kernel's table of files locked: what that cost, if anything, is among the reasons of the coverage"},
+		{stats.Unwind.NoRoom, "unwind table", "unwind tables", "found no room in the kernel: record with more --unwind-memory"},
+		{stats.Unwind.Evicted, "unwind table", "unwind tables", "made room for others in the kernel: record with more --unwind-memory"},
+		{stats.Unfollowed, "process was", "processes were", "not recorded, because too many ran at once: record with -a"},
+		{stats.Malformed, "record was", "records were", "malformed and left out"},
+		{stats.Disagreed, "file has", "files have", "another identity than processes had in memory: the file counts"},
 	} {
 		if loss.count > 0 {
-			fmt.Fprintf(r.env.Stderr, "hallmark: %s %s\n", terminal.Thousands(int64(loss.count)), loss.text)
+			fmt.Fprintf(r.env.Stderr, "hallmark: %s %s\n", plaintext.Plural(int64(loss.count), loss.one, loss.many), loss.text)
 		}
 	}
 	for _, note := range slices.Concat(profile.Disagreements(done.profile), profile.Rewritten(done.profile), profile.WithoutLines(done.profile)) {
 		fmt.Fprintf(r.env.Stderr, "hallmark: %s\n", note)
 	}
-	if note := unsampled(stats.Backend, time.Duration(stats.Samples)*time.Second/time.Duration(r.opts.Frequency), r.commandTime()); note != "" {
+	if note := unsampled(stats.Backend, time.Duration(stats.Samples)*time.Second/time.Duration(r.opts.Frequency), r.commandTime(false)); note != "" {
 		fmt.Fprintf(r.env.Stderr, "hallmark: %s\n", note)
 	}
 }
 
+// nothingSampled is what is known of a recording without samples, and what helps.
+const nothingSampled = "nothing ran on a CPU for long enough to be sampled: record for longer, or with a higher --frequency"
+
+// mostlyWaits is the share of the time from which on what is recorded does not mostly wait: samples have most of it.
+const mostlyWaits = 0.2
+
+// waited says that what was recorded was mostly not on a CPU, where no sample shows it. The machine as a whole does not
+// wait.
+func (r *record) waited(done *result) string {
+	whole := time.Duration(done.profile.DurationNanos)
+	if r.opts.SystemWide || whole < time.Second/10 || done.stats.Samples == 0 {
+		return ""
+	}
+	used, who := time.Duration(done.stats.Samples)*time.Second/time.Duration(r.opts.Frequency), "the processes were"
+	if len(r.opts.PIDs) == 1 {
+		who = "the process was"
+	}
+	if r.opts.Command != nil {
+		if used, who = r.commandTime(true), "the command was"; used == 0 {
+			return ""
+		}
+	} else if r.opts.Event != capture.CPUClock {
+		return ""
+	}
+	return waitedText(who, used, whole)
+}
+
+func waitedText(who string, used, whole time.Duration) string {
+	if float64(used) > mostlyWaits*float64(whole) {
+		return ""
+	}
+	return fmt.Sprintf("%s on a CPU for %s of %s, and waited else: samples do not show that",
+		who, terminal.Percent(int64(used), int64(whole)), terminal.Quantity(int64(whole), "nanoseconds"))
+}
+
 // commandTime returns how long the code of a command that is recorded ran, and of the children
-// that it waited for, outside the kernel; 0 where the command has not ended, or more than it is
-// recorded.
-func (r *record) commandTime() time.Duration {
+// that it waited for, outside the kernel or in all; 0 where the command has not ended, or more than
+// it is recorded.
+func (r *record) commandTime(withKernel bool) time.Duration {
 	if r.opts.Command == nil {
 		return 0
 	}
@@ -498,6 +540,9 @@ func (r *record) commandTime() time.Duration {
 	var used syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_CHILDREN, &used) != nil {
 		return 0
+	}
+	if withKernel {
+		return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 	}
 	return time.Duration(used.Utime.Nano())
 }

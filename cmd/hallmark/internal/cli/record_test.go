@@ -26,3 +26,19 @@ func TestUnsampled(t *testing.T) {
 		}
 	}
 }
+
+func TestWaitedText(t *testing.T) {
+	for _, test := range []struct {
+		used, whole time.Duration
+		want        string
+	}{
+		{30 * time.Millisecond, 2050 * time.Millisecond, "it was on a CPU for 1.5% of 2.05s, and waited else: samples do not show that"},
+		{0, time.Minute, "it was on a CPU for 0% of 60.00s, and waited else: samples do not show that"},
+		{time.Second, 2 * time.Second, ""},
+		{9 * time.Second, 2 * time.Second, ""}, // on several CPUs
+	} {
+		if got := waitedText("it was", test.used, test.whole); got != test.want {
+			t.Errorf("%v of %v: %q, want %q", test.used, test.whole, got, test.want)
+		}
+	}
+}

@@ -269,7 +269,7 @@ func (r *report) writeText(s *summary.Summary) {
 		fmt.Fprintln(w, plaintext.Line(c))
 	}
 	if n := len(s.Comments) - mostComments; n > 0 {
-		fmt.Fprintf(w, "%d more comments of the profile are not shown: --json has all\n", n)
+		fmt.Fprintf(w, "%s: --json has all\n", plaintext.Plural(int64(n), "more comment of the profile is not shown", "more comments of the profile are not shown"))
 	}
 	others := min(mostOthers, r.top)
 	r.section(functionTable(s, r.top), len(s.Functions), r.top)
@@ -295,7 +295,7 @@ func (r *report) section(t *terminal.Grid, n, most int) {
 	fmt.Fprintln(w)
 	t.Write(w, terminal.Width(w))
 	if left := n - shown(n, most); left > 0 {
-		fmt.Fprintf(w, "… %s more, --top 0 shows all\n", terminal.Thousands(int64(left)))
+		fmt.Fprintf(w, "… %s more, --top 0 shows all\n", plaintext.Thousands(int64(left)))
 	}
 }
 
@@ -306,7 +306,7 @@ func headline(s *summary.Summary) string {
 		line += " in " + terminal.Quantity(int64(s.Duration), "nanoseconds")
 	}
 	if s.Samples > 0 && s.SampleType != "samples" {
-		line += ", " + terminal.Plural(s.Samples, "sample")
+		line += ", " + plaintext.Plural(s.Samples, "sample")
 	}
 	if !s.Time.IsZero() {
 		line += ", " + s.Time.Local().Format("2006-01-02 15:04:05")
@@ -363,7 +363,7 @@ func writeCoverage(w io.Writer, c *profile.Coverage) {
 		fmt.Fprintln(w, "Coverage: there are no frames.")
 		return
 	}
-	fmt.Fprintf(w, "Coverage: %s, %s identified", terminal.Plural(c.Frames, "frame"), terminal.Percent(c.Identified, c.Frames))
+	fmt.Fprintf(w, "Coverage: %s, %s identified", plaintext.Plural(c.Frames, "frame"), terminal.Percent(c.Identified, c.Frames))
 	var parts []string
 	if c.Identified > 0 {
 		parts = append(parts, terminal.Percent(c.Proven, c.Frames)+" proven")
@@ -379,10 +379,12 @@ func writeCoverage(w io.Writer, c *profile.Coverage) {
 	}
 	fmt.Fprintf(w, ", %s symbolized\n", terminal.Percent(c.Symbolized, c.Frames))
 	t := &terminal.Grid{Columns: []terminal.Column{number, {}, {}}}
+	given := map[string]bool{"": true}
 	for _, g := range c.Gaps {
 		t.Add("  "+terminal.Percent(g.Frames, c.Frames), "no "+string(g.Lacks), gapText(g))
-		if advice := g.Advice(); advice != "" {
+		if advice := g.Advice(); !given[advice] {
 			t.Add("", "", "→ "+advice)
+			given[advice] = true
 		}
 	}
 	t.Write(w, 0) // advice is for reading: better wrapped than cut
@@ -396,18 +398,20 @@ func writeStacks(w io.Writer, s *profile.Stacks) {
 	}
 	rest := ""
 	if s.KernelOnly > 0 {
-		rest = "; " + terminal.Thousands(s.KernelOnly) + " more are of the kernel alone"
+		rest = "; " + plaintext.Thousands(s.KernelOnly) + " more are of the kernel alone"
 	}
-	fmt.Fprintf(w, "Stacks: %s, %s known to be complete%s\n", terminal.Plural(s.Samples, "sample"), terminal.Percent(s.Complete, s.Samples), rest)
+	fmt.Fprintf(w, "Stacks: %s, %s known to be complete%s\n", plaintext.Plural(s.Samples, "sample"), terminal.Percent(s.Complete, s.Samples), rest)
 	t := &terminal.Grid{Columns: []terminal.Column{number, {}}}
+	given := map[string]bool{"": true}
 	for _, g := range s.Gaps {
 		var names []string
 		for _, b := range g.Binaries {
 			names = append(names, terminal.Name(profile.ShortName(b.File)))
 		}
 		t.Add("  "+terminal.Percent(g.Samples, s.Samples), withNames(g.Reason.String(), names))
-		if advice := g.Advice(); advice != "" {
+		if advice := g.Advice(); !given[advice] {
 			t.Add("", "→ "+advice)
+			given[advice] = true
 		}
 	}
 	t.Write(w, 0)

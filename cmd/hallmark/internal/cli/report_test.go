@@ -78,3 +78,18 @@ func TestTreeNamesBinaries(t *testing.T) {
 		}
 	}
 }
+
+// TestAdviceIsGivenOnce: a file that claims its identity lacks names and proof for one reason.
+func TestAdviceIsGivenOnce(t *testing.T) {
+	gap := func(lacks profile.Lack) profile.Gap {
+		return profile.Gap{Lacks: lacks, Reason: reason.Unproven, Frames: 2}
+	}
+	var out bytes.Buffer
+	writeCoverage(&out, &profile.Coverage{Frames: 4, Gaps: []profile.Gap{gap("symbol"), gap("proof")}})
+	if n := strings.Count(out.String(), reason.Unproven.String()); n != 2 {
+		t.Errorf("%d reasons:\n%s", n, &out)
+	}
+	if n := strings.Count(out.String(), reason.Unproven.Advice()); n != 1 {
+		t.Errorf("advice %d times:\n%s", n, &out)
+	}
+}

@@ -78,10 +78,10 @@ func runServeCheck(ctx context.Context, e *verb.Env, s *store.Store, quick, asJS
 	case asJSON:
 		err = out.Write(done)
 	case quick:
-		_, err = fmt.Fprintf(e.Stdout, "%s lost\n", terminal.Plural(done.Broken, "file"))
+		_, err = fmt.Fprintf(e.Stdout, "%s lost\n", plaintext.Plural(done.Broken, "file"))
 	default:
-		_, err = fmt.Fprintf(e.Stdout, "whole: %s (%s), %s; lost: %s\n", terminal.Plural(done.Objects, "file"), terminal.Quantity(done.Bytes, "bytes"),
-			terminal.Plural(done.Profiles, "profile"), terminal.Plural(done.Broken, "file"))
+		_, err = fmt.Fprintf(e.Stdout, "whole: %s (%s), %s; lost: %s\n", plaintext.Plural(done.Objects, "file"), terminal.Quantity(done.Bytes, "bytes"),
+			plaintext.Plural(done.Profiles, "profile"), plaintext.Plural(done.Broken, "file"))
 	}
 	if err == nil && done.Broken > 0 {
 		return verb.ExitStatus(1)

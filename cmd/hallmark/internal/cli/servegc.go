@@ -190,7 +190,7 @@ func runServeGC(ctx context.Context, e *verb.Env, s *store.Store, c store.Collec
 		{done.Sources, "source", "sources"}, {done.Profiles, "profile", "profiles"}, {done.Leftover, "leftover", "leftovers"},
 	} {
 		if p.n > 0 {
-			parts = append(parts, terminal.Thousands(p.n)+" "+forms(p.n, p.one, p.more))
+			parts = append(parts, plaintext.Thousands(p.n)+" "+forms(p.n, p.one, p.more))
 		}
 	}
 	if done.Removed > 0 { // their files go later
@@ -202,9 +202,9 @@ func runServeGC(ctx context.Context, e *verb.Env, s *store.Store, c store.Collec
 		fmt.Fprintf(e.Stdout, "%s: %s; %s: %s\n", how, strings.Join(parts, ", "), freed, terminal.Quantity(done.Freed, "bytes"))
 	}
 	if done.Marked > 0 {
-		fmt.Fprintf(e.Stdout, "%s that nothing lists can go in a day\n", terminal.Plural(done.Marked, "file"))
+		fmt.Fprintf(e.Stdout, "%s that nothing lists can go in a day\n", plaintext.Plural(done.Marked, "file"))
 	}
-	fmt.Fprintf(e.Stdout, "kept: %s %s (%s), %s pinned\n", terminal.Thousands(done.Kept), forms(done.Kept, "identity", "identities"), terminal.Quantity(done.Size, "bytes"), terminal.Thousands(done.Pinned))
+	fmt.Fprintf(e.Stdout, "kept: %s %s (%s), %s pinned\n", plaintext.Thousands(done.Kept), forms(done.Kept, "identity", "identities"), terminal.Quantity(done.Size, "bytes"), plaintext.Thousands(done.Pinned))
 	return nil
 }
 

@@ -446,16 +446,16 @@ func writeTextSummary(w io.Writer, s *symbolize.Summary) {
 		fmt.Fprintln(w, "hallmark: no frames with a file and an offset")
 		return
 	}
-	fmt.Fprintf(w, "hallmark: %s, %s symbolized", terminal.Plural(s.Frames, "frame"), terminal.Thousands(s.Symbolized))
+	fmt.Fprintf(w, "hallmark: %s, %s symbolized", plaintext.Plural(s.Frames, "frame"), plaintext.Thousands(s.Symbolized))
 	if s.Named > 0 {
-		fmt.Fprintf(w, ", %s named before", terminal.Thousands(s.Named))
+		fmt.Fprintf(w, ", %s named before", plaintext.Thousands(s.Named))
 	}
 	fmt.Fprintln(w)
 	if s.Trusted > 0 {
-		fmt.Fprintf(w, "hallmark: %s of them unverified: no build ID, files were taken for their names\n", terminal.Thousands(s.Trusted))
+		fmt.Fprintf(w, "hallmark: %s of them unverified: no build ID, files were taken for their names\n", plaintext.Thousands(s.Trusted))
 	}
 	for _, g := range s.Gaps {
-		line := fmt.Sprintf("%s: %s", terminal.Plural(g.Frames, "frame"), g.Reason)
+		line := fmt.Sprintf("%s: %s", plaintext.Plural(g.Frames, "frame"), g.Reason)
 		if names := shortNames(g.Modules); names != "" {
 			line += ": " + names
 		}

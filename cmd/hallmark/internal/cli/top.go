@@ -173,7 +173,7 @@ func (t *topVerb) target() string {
 	case len(t.opts.PIDs) == 1:
 		return fmt.Sprintf("process %d", t.opts.PIDs[0])
 	case len(t.opts.PIDs) > 1:
-		return fmt.Sprintf("%d processes", len(t.opts.PIDs))
+		return plaintext.Plural(int64(len(t.opts.PIDs)), "process", "processes")
 	}
 	return "the machine"
 }

@@ -296,13 +296,13 @@ func (p *unwindPrinter) stats(name string, f io.ReaderAt, t *unwind.Table, took 
 		perRow = strconv.FormatFloat(float64(s.Size)/float64(s.Rows), 'f', 2, 64)
 	}
 	text := &terminal.Grid{Columns: []terminal.Column{{}, {Right: true}, {}}}
-	text.Add("rows", terminal.Thousands(int64(s.Rows)), terminal.Plural(int64(s.Rules), "distinct rule"))
+	text.Add("rows", plaintext.Thousands(int64(s.Rows)), plaintext.Plural(int64(s.Rules), "distinct rule"))
 	text.Add("size", terminal.Quantity(int64(s.Size), "bytes"), perRow+" bytes a row, "+t.Machine().String())
 	text.Add("code with a rule", terminal.Percent(int64(s.Known), int64(code)), "of "+terminal.Quantity(int64(code), "bytes"))
 	for why := range unwind.Silence(len(s.Silent)) {
-		text.Add("none: "+why.String(), terminal.Thousands(int64(s.Silent[why])), strings.TrimSpace("rows, "+terminal.Quantity(int64(s.SilentBytes[why]), "bytes")))
+		text.Add("none: "+why.String(), plaintext.Thousands(int64(s.Silent[why])), strings.TrimSpace("rows, "+terminal.Quantity(int64(s.SilentBytes[why]), "bytes")))
 	}
-	text.Add("frame pointer lost", terminal.Thousands(int64(s.Lost)), "rows")
+	text.Add("frame pointer lost", plaintext.Thousands(int64(s.Lost)), "rows")
 	text.Add("made in", terminal.Quantity(int64(took), "nanoseconds"), "")
 	text.Write(p.out, terminal.Width(p.stdout))
 	return nil

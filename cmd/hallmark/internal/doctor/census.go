@@ -17,6 +17,7 @@ import (
 	"hallmark/internal/backend"
 	"hallmark/internal/bpf"
 	"hallmark/internal/patience"
+	"hallmark/internal/plaintext"
 	"hallmark/internal/procfs"
 	"hallmark/inventory"
 	"hallmark/reason"
@@ -236,7 +237,7 @@ func processCount(n int) string {
 	if n == 1 {
 		return "1 process"
 	}
-	return fmt.Sprintf("%d processes", n)
+	return plaintext.Plural(int64(n), "process", "processes")
 }
 
 // weigh says what a pointer in each open file, and in each inode, would cost.

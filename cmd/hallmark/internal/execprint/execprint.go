@@ -15,6 +15,7 @@ import (
 	"hallmark/cmd/hallmark/internal/identity"
 	"hallmark/cmd/hallmark/internal/terminal"
 	"hallmark/execwatch"
+	"hallmark/internal/plaintext"
 )
 
 // Text writes events for people, a line each. A narrow terminal has no columns for parents and
@@ -34,7 +35,7 @@ func (t *Text) Append(b []byte, ev *execwatch.Event) []byte {
 	var clock [len(clockFormat)]byte
 	now := string(ev.Time.Local().AppendFormat(clock[:0], t.clockFormat()))
 	if ev.Kind == execwatch.Missed {
-		return fmt.Appendf(b, "%s  %s  %s found no room\n", now, ev.Kind, terminal.Plural(int64(ev.Lost), "event"))
+		return fmt.Appendf(b, "%s  %s  %s found no room\n", now, ev.Kind, plaintext.Plural(int64(ev.Lost), "event"))
 	}
 	uid, ppid := "-", "-"
 	if ev.Credentials != nil {

@@ -12,7 +12,6 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/cmd/hallmark/internal/perffile"
-	"hallmark/cmd/hallmark/internal/terminal"
 	"hallmark/internal/plaintext"
 	"hallmark/perfdata"
 )
@@ -133,7 +132,7 @@ func (k *Identifier) Notes() []string {
 	if k.trusted == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s taken from the recorded paths without proof", terminal.Plural(int64(k.trusted), "file"))}
+	return []string{fmt.Sprintf("%s taken from the recorded paths without proof", plaintext.Plural(int64(k.trusted), "file"))}
 }
 
 // Advice returns what helps where frames are in files without identity, "" where there are none.

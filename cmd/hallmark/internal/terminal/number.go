@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+
+	"hallmark/internal/plaintext"
 )
 
 // unit is a unit that people read.
@@ -68,7 +70,7 @@ func RulerFor(total int64, pprofUnit string) Ruler {
 // Format writes a value with the unit.
 func (r Ruler) Format(value int64) string {
 	if r.name == "" || value == 0 {
-		return Thousands(value)
+		return plaintext.Thousands(value)
 	}
 	return strconv.FormatFloat(float64(value)*r.factor, 'f', r.decimals, 64) + r.name
 }
@@ -84,20 +86,7 @@ func Count(n int) string {
 	if n == 0 {
 		return "-"
 	}
-	return Thousands(int64(n))
-}
-
-// Thousands writes n with a comma before every three digits.
-func Thousands(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	start := 0
-	if n < 0 {
-		start = 1
-	}
-	for i := len(digits) - 3; i > start; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
+	return plaintext.Thousands(int64(n))
 }
 
 // Percent returns what share of the whole a part is. Only the whole is 100%, and
@@ -117,12 +106,4 @@ func Percent(part, whole int64) string {
 	default:
 		return fmt.Sprintf("%.1f%%", share)
 	}
-}
-
-// Plural returns "1 frame", "12,345 frames".
-func Plural(n int64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return Thousands(n) + " " + noun + "s"
 }

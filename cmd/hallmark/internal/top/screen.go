@@ -208,7 +208,7 @@ func (s *State) title() string {
 		title += fmt.Sprintf(" in %s", terminal.Quantity(int64(s.Sum.Duration.Round(time.Millisecond)), "nanoseconds"))
 	}
 	if s.Sum.SampleType != "samples" {
-		title += ", " + terminal.Plural(s.Sum.Samples, "sample")
+		title += ", " + plaintext.Plural(s.Sum.Samples, "sample")
 	}
 	if s.Paused {
 		title += " (paused)"
