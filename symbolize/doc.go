@@ -10,7 +10,9 @@
 //   - tombstones and logcat of Android
 //   - backtrace_symbols(3) of glibc and musl
 //   - the stacks of systemd-coredump, as in the journal, and of eu-stack
-//   - the kernel's oopses, warnings and stacks
+//   - the kernel's oopses, warnings and stacks, and what it logs of a process that crashes
+//   - backtraces of gdb, with the mappings that it printed before
+//   - stacks of BPF with build IDs, as bpftrace and Inspektor Gadget print them
 //   - perf script
 //   - folded stacks
 //   - anything with a build ID and an offset, see the dialects for the forms

@@ -110,7 +110,10 @@ func newText(ctx context.Context, f *Filter) *text {
 		&coredump{resolver: r},
 		&sanitizer{resolver: r, replace: f.Replace},
 		&glibc{resolver: r},
+		&segfault{r},
 		&kernel{resolver: r},
+		&gdb{resolver: r},
+		&bpf{resolver: r},
 		newPerf(r, f),
 		&identified{r},
 	}

@@ -173,6 +173,7 @@ func TestOtherTextStays(t *testing.T) {
 		"long line":     strings.Repeat("(/x+0x1) (BuildId: 0011223344556677) ", 100000) + "\nnext\n",
 		"half elements": "{{{bt:0\n{{{}}}\n{{{mmap:}}}\n{{{module:0:::}}}\n{{{pc:0x1}}}{{{\n{{{bt:0:0x1}}} {{{bt:\n",
 		"go":            "goroutine 1 [running]:\nmain.main()\n\t/x/main.go:3 +0x1d\nexit status 2\n",
+		"go 1.27":       "goroutine 1 [running] {pattern: \"GET /x+0x1/0x2 ec9be1cd3b7fe64ad8ad58e9d62637f49a69b512+0x1\"}:\nmain.main()\n\t/x/main.go:3 +0x1d\n",
 		"gdb":           "#0  0x00007f0 in ?? () from /lib/libc.so.6\n#1  main () at x.c:3\n",
 		"java":          "\tat org.foo.Bar.baz(Bar.java:12)\n\tdeadbeef (foo)\n",
 		"rust":          "  12:     0x56405c608af4 - <unknown>\n  14:     0x7f0a008f424a - main\n             at ./x.rs:58:16\n",

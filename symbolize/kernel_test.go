@@ -1,7 +1,9 @@
 package symbolize
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -85,10 +87,35 @@ func TestKernelModule(t *testing.T) {
 	if strings.Count(text.String(), "twin+") != 2 {
 		t.Fatalf("not two functions of one name:\n%s", out)
 	}
-	got, _ := rewrite(t, &Filter{Library: p.library, Binaries: []string{module}}, text.String())
+	for _, by := range []string{"", "xz", "zstd", "gzip"} {
+		packed, library := module, p.library
+		if by != "" { // also where no one names it
+			tree := filepath.Join(t.TempDir(), "lib", "modules", "6.1.0", "kernel")
+			packed = filepath.Join(tree, "mod.ko"+map[string]string{"xz": ".xz", "zstd": ".zst", "gzip": ".gz"}[by])
+			data, err := exec.Command(testenv.Tool(t, by), "-c", module).Output()
+			if err := errors.Join(err, os.MkdirAll(tree, 0o755), os.WriteFile(packed, data, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+			library = alone(t)
+			library.Finder.Dirs = []string{filepath.Join(tree, "../../../..")}
+		}
+		filters := []*Filter{{Library: library, Binaries: []string{packed}}}
+		if by != "" {
+			filters = append(filters, &Filter{Library: library})
+		}
+		for _, f := range filters {
+			checkModule(t, f, text.String(), want.String())
+		}
+	}
+}
+
+// checkModule gives the frames of a module to a filter.
+func checkModule(t *testing.T, f *Filter, text, want string) {
+	t.Helper()
+	got, _ := rewrite(t, f, text)
 	got = regexp.MustCompile(`\([^()\n]*/(module2?\.c:\d+):\d+\)`).ReplaceAllString(got, "($1)")
 	got = regexp.MustCompile(`(?m)^.*\(inlined\).*\n`).ReplaceAllString(got, "")
-	if got != want.String() {
-		t.Errorf("got\n%swant\n%s", got, &want)
+	if got != want {
+		t.Errorf("%q: got\n%swant\n%s", f.Binaries, got, want)
 	}
 }

@@ -21,6 +21,8 @@ type place struct {
 	start  bool // at counts from where the start of the file is in memory
 	kernel bool // the module is the kernel, or one of its modules
 	caller bool // at is a return address, which is behind the call
+	// unplaced says that the text has no place in the file: at is an address of the process.
+	unplaced bool
 }
 
 // resolver finds out what is at places.
@@ -98,6 +100,10 @@ func (s *source) close() {
 
 // lookup answers for a place, and counts it.
 func (r *resolver) lookup(p place) symbol.Result {
+	if p.unplaced {
+		r.tally.add(p.module, reason.NoOffset)
+		return symbol.Miss(reason.NoOffset)
+	}
 	s := r.source(p)
 	result := r.ask(s, &p)
 	r.tally.add(p.module, result.Reason)
@@ -189,19 +195,34 @@ func (r *resolver) open(m module) *source {
 	if err != nil {
 		return &source{why: reason.NoFile}
 	}
-	info, _ := buildid.ReadFile(name)
-	return &source{symbols: symbols, query: debuginfo.Query{ID: info.ID, Named: []string{name}}, trusted: true}
+	id, _ := identityOf(name)
+	return &source{symbols: symbols, query: debuginfo.Query{ID: id, Named: []string{name}}, trusted: true}
 }
 
 // identify returns the files by their identity. One that cannot be read has none.
 func identify(files []string) map[buildid.ID][]string {
 	byID := map[buildid.ID][]string{}
 	for _, name := range files {
-		if info, err := buildid.ReadFile(name); err == nil {
-			byID[info.ID] = append(byID[info.ID], name)
+		if id, err := identityOf(name); err == nil {
+			byID[id] = append(byID[id], name)
 		}
 	}
 	return byID
+}
+
+// identityOf returns the identity of a file, which may be a compressed kernel module.
+func identityOf(name string) (buildid.ID, error) {
+	if _, isPacked := symbol.UnpackedModule(name); !isPacked {
+		info, err := buildid.ReadFile(name)
+		return info.ID, err
+	}
+	file, err := symbol.OpenFile(name)
+	if err != nil {
+		return buildid.ID{}, err
+	}
+	defer file.Close()
+	info, err := buildid.Read(file.Reader())
+	return info.ID, err
 }
 
 // query says what to look for, of a module with an identity.

@@ -42,9 +42,10 @@ files and offsets:
 
   text      logs and crash reports with stacks of sanitizers, LLVM's symbolizer
             markup, Android's tombstones, backtrace_symbols(3),
-            systemd-coredump, the kernel's oopses; the output of perf script;
-            any text with build IDs and offsets. The rest of the text stays as
-            it is, byte for byte.
+            systemd-coredump, the kernel's oopses and segfaults, gdb (after its
+            "info proc mappings"); the output of perf script; stacks of bpftrace
+            and Inspektor Gadget; any text with build IDs and offsets. The rest
+            of the text stays as it is, byte for byte.
   folded    folded stacks, one and its count a line
   pprof     a profile
 
