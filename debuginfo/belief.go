@@ -31,8 +31,8 @@ type belief struct {
 // beliefOf returns whose word an open file is.
 func beliefOf(file *symbol.File, named bool) belief {
 	b := belief{named: named}
-	f, ok := file.Reader().(*os.File)
-	if !ok {
+	f := file.Stored()
+	if f == nil {
 		return b
 	}
 	b.level = trust.LevelOf(f, "")
@@ -117,8 +117,8 @@ func (f *Finder) isShared(path string) bool {
 // witness returns what distinguishes a file from all others, and from itself after any change;
 // "" where that is not known.
 func witness(file *symbol.File) string {
-	f, ok := file.Reader().(*os.File)
-	if !ok {
+	f := file.Stored()
+	if f == nil {
 		return ""
 	}
 	st, ok := statOf(f)

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"hallmark/symbol"
 )
 
 // Where kernels are: Debian's and Fedora's debug packages, the kernel's own "make
@@ -52,7 +54,8 @@ func (f *Finder) walkModules() {
 				if seen++; seen > maxScanned {
 					return fs.SkipAll
 				}
-				name := strings.TrimSuffix(filepath.Base(path), ".debug")
+				name, _ := symbol.UnpackedModule(filepath.Base(path))
+				name = strings.TrimSuffix(name, ".debug")
 				if base, ok := strings.CutSuffix(name, ".ko"); ok && err == nil && d.Type().IsRegular() {
 					f.modules[moduleName(base)] = append(f.modules[moduleName(base)], path)
 				}

@@ -330,9 +330,8 @@ func (s *search) tellDifferent(one, other string) {
 
 // sameFile reports whether two files are one, by two names.
 func sameFile(a, b *symbol.File) bool {
-	one, ok := a.Reader().(*os.File)
-	other, both := b.Reader().(*os.File)
-	if !ok || !both {
+	one, other := a.Stored(), b.Stored()
+	if one == nil || other == nil {
 		return false
 	}
 	first, err := one.Stat()

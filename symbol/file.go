@@ -1,6 +1,7 @@
 package symbol
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -66,6 +67,7 @@ type File struct {
 	images  []*elffile.Image // it, and that of the debug file
 	sources []*source        // best first
 	closers []io.Closer
+	stored  *os.File                   // what Take has taken over
 	debug   func() (*debugInfo, error) // the debug information, opened; nil without
 	opened  atomic.Pointer[debugInfo]
 
@@ -107,13 +109,25 @@ func Take(r *os.File, name string, err error) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := NewFile(r, name)
+	f, err := newStored(r, name)
 	if err != nil {
 		r.Close()
 		return nil, err
 	}
-	f.closers = []io.Closer{r}
+	f.closers, f.stored = []io.Closer{r}, r
 	return f, nil
+}
+
+// newStored returns the File of an open file, which may be a kernel module that is compressed.
+func newStored(r *os.File, name string) (*File, error) {
+	if _, isPacked := UnpackedModule(name); !isPacked {
+		return NewFile(r, name)
+	}
+	data, err := unpackModule(r, name)
+	if err != nil {
+		return nil, err
+	}
+	return NewFile(bytes.NewReader(data), name)
 }
 
 // NewFile returns the File that reads from r, for instance the image of a vdso, and
@@ -190,7 +204,7 @@ func Join(file, debug *File) *File {
 	}
 	joined := newFile(slices.Concat(file.images, debug.images)...)
 	joined.sources = slices.Concat(debug.sources, file.sources)
-	joined.closers = slices.Concat(file.closers, debug.closers)
+	joined.closers, joined.stored = slices.Concat(file.closers, debug.closers), file.stored
 	joined.Companion, joined.NoDWARF, joined.NoIndex = file.Companion, file.NoDWARF, file.NoIndex
 	if joined.Companion == nil {
 		joined.Companion = debug.Companion
@@ -233,6 +247,15 @@ func (f *File) Close() error {
 
 // Name returns the file's name, as OpenFile or NewFile got it.
 func (f *File) Name() string { return f.image.Name }
+
+// Stored returns the open file that f is of, nil where it is of none. A kernel module may be compressed in it.
+func (f *File) Stored() *os.File {
+	if f.stored != nil {
+		return f.stored
+	}
+	r, _ := f.image.Reader.(*os.File)
+	return r
+}
 
 // Reader returns what the file is read from, for whoever wants to know more of it.
 func (f *File) Reader() io.ReaderAt { return f.image.Reader }

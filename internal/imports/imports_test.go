@@ -48,7 +48,7 @@ var rules = map[string]rule{
 	},
 	"symbol": {
 		module:   []string{"addr", "reason", "internal/cursor", "internal/defect", "internal/dwarf", "internal/elffile", "internal/pclntab", "internal/ranges", "internal/readable", "internal/regular", "internal/symtab"},
-		external: []string{"github.com/ianlancetaylor/demangle"},
+		external: []string{"github.com/ianlancetaylor/demangle", "github.com/klauspost/compress/", "github.com/xi2/xz"},
 		why:      "knows files and addresses, and nothing of processes or profiles",
 	},
 	"unwind": {
