@@ -334,17 +334,17 @@ func binaryTable(s *summary.Summary, most, width int) *terminal.Grid {
 	t.Add("flat", "", "cum", "", "identity", "binary")
 	for _, b := range s.Binaries[:shown(len(s.Binaries), most)] {
 		t.Add(in.Format(b.Flat), terminal.Percent(b.Flat, s.Total), in.Format(b.Cum), terminal.Percent(b.Cum, s.Total),
-			cmp.Or(terminal.ShortID(b.BuildID, width), "-"), terminal.Name(cmp.Or(b.File, "[unknown]"))+claimMark(&b))
+			cmp.Or(terminal.ShortID(b.BuildID, width), "-"), terminal.Name(cmp.Or(b.File, "[unknown]"))+claimMark(b.Claimant))
 	}
 	return t
 }
 
 // claimMark returns what stands behind the path of a file whose identity is a claim of others, with a blank before it.
-func claimMark(b *summary.Binary) string {
-	if b.Claimant == "" {
+func claimMark(claimant string) string {
+	if claimant == "" {
 		return ""
 	}
-	return " [claimed by " + b.Claimant + "]"
+	return " [claimed by " + claimant + "]"
 }
 
 func processTable(s *summary.Summary, most int) *terminal.Grid {

@@ -172,7 +172,7 @@ func (r *report) writeDiffBinaries(d *diff, in terminal.Ruler, most int) {
 		if b.BaseBuildID != "" {
 			id = terminal.ShortID(b.BaseBuildID, terminal.NarrowWidth-1) + " → " + terminal.ShortID(b.BuildID, terminal.NarrowWidth-1)
 		}
-		t.Add(value, share, in.Format(d.scaled(row.BaseFlat)), in.Format(row.Flat), id, terminal.Name(cmp.Or(b.File, "[unknown]")))
+		t.Add(value, share, in.Format(d.scaled(row.BaseFlat)), in.Format(row.Flat), id, terminal.Name(cmp.Or(b.File, "[unknown]"))+claimMark(claimantOf(b)))
 	}
 	r.section(t, len(rows), most)
 }
@@ -199,6 +199,14 @@ func (d *diff) processes() []query.ProcessRow {
 	return rows
 }
 
+// claimantOf returns whose claim the identity of a binary is, and "" if it is nobody's.
+func claimantOf(b *query.Binary) string {
+	if b.Claimant == nil {
+		return ""
+	}
+	return b.Claimant.String()
+}
+
 // diffRow is a row in JSON. Fields "before" are not scaled, and the change is from the base that is
 // multiplied by the scale.
 type diffRow struct {
@@ -208,6 +216,7 @@ type diffRow struct {
 	File          string  `json:"binary,omitempty"`
 	BuildID       string  `json:"build_id,omitempty"`
 	BeforeBuildID string  `json:"build_id_before,omitempty"`
+	Claimant      string  `json:"claimant,omitempty"`
 	Flat          int64   `json:"flat"`
 	Cum           int64   `json:"cum,omitempty"`
 	FlatBefore    int64   `json:"flat_before"`
@@ -236,7 +245,7 @@ func (r *report) writeDiffJSON(d *diff) error {
 	for _, row := range d.binaries() {
 		b := &d.set.Binaries()[row.Binary]
 		one := d.row(&row.Counts)
-		one.File, one.BuildID, one.BeforeBuildID = b.File, b.BuildID, b.BaseBuildID
+		one.File, one.BuildID, one.BeforeBuildID, one.Claimant = b.File, b.BuildID, b.BaseBuildID, claimantOf(b)
 		binaries = append(binaries, one)
 	}
 	for _, row := range d.processes() {
