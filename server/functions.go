@@ -2,8 +2,8 @@ package server
 
 import (
 	"context"
+	"iter"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -42,8 +42,8 @@ func (s *Server) findFunctions(w *exchange, r *http.Request, _ caller) error {
 	}
 	defer slot.release()
 	begun, size := time.Now(), 0
-	out := api.FunctionsAnswer{Functions: []api.FoundFunction{}, Complete: s.catalog.isComplete()}
-	for _, b := range s.catalog.indexed(q.Get("after"), q.Get("id")) {
+	out := api.FunctionsAnswer{Functions: []api.FoundFunction{}, Complete: s.Store.Catalog().Complete()}
+	for b := range s.indexed(q.Get("after"), q.Get("id")) {
 		if err := r.Context().Err(); err != nil {
 			return err
 		}
@@ -111,28 +111,33 @@ type indexed struct {
 	index string
 }
 
-// indexed returns the binaries with symbols behind one, by their text, or the one with an identity where only is not
-// empty.
-func (c *catalog) indexed(after, only string) []indexed {
-	order := c.order()
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	from := 0
-	if after != "" {
-		from, _ = slices.BinarySearchFunc(order, after, func(id buildid.ID, text string) int { return strings.Compare(id.String(), text) }) // one may be removed meanwhile
-	}
-	var all []indexed
-	for _, id := range order[from:] {
-		e := c.entries[id]
-		index := e.index.With(c.entries[e.index.Dwz].dwz)
-		if index == "" || e.symbols == store.NoSymbols || e.text == after || only != "" && e.text != only {
-			continue
+// indexed returns the binaries with symbols behind one, in the order of the catalogue, or the one with an identity where only
+// is not empty.
+func (s *Server) indexed(after, only string) iter.Seq[indexed] {
+	c := s.Store.Catalog()
+	entries := c.After(after)
+	if only != "" {
+		entries = func(yield func(store.Entry) bool) {
+			id, err := buildid.Parse(only)
+			if e, ok := c.Entry(id); err == nil && ok {
+				yield(e)
+			}
 		}
-		b := indexed{id: id, index: index}
-		if len(e.names) > 0 {
-			b.name = e.names[0].File
-		}
-		all = append(all, b)
 	}
-	return all
+	return func(yield func(indexed) bool) {
+		for e := range entries {
+			dwz, _ := c.Entry(e.Dwz())
+			index := e.Index(dwz)
+			if index == "" || e.Symbols == store.NoSymbols {
+				continue
+			}
+			b := indexed{id: e.ID, index: index}
+			if len(e.Names) > 0 {
+				b.name = e.Names[0].File
+			}
+			if !yield(b) {
+				return
+			}
+		}
+	}
 }

@@ -67,7 +67,7 @@ func TestRetention(t *testing.T) {
 	days.Store(50)
 	s.collect(t.Context())
 	ask(t, "GET", base+"/v1/identities/"+p.id.String(), nil).want(t, 404)
-	if n := s.catalog.len(); n != 0 {
+	if n := s.Store.Catalog().Len(); n != 0 {
 		t.Errorf("%d identities in the catalogue", n)
 	}
 	if a := ask(t, "GET", base+"/metrics", nil); !bytes.Contains(a.body, []byte(`hallmark_collected_total{kind="identity"} 1`)) {

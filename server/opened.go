@@ -126,7 +126,7 @@ func (s *Server) openProfile(ctx context.Context, by asker, id, base string) (*o
 		return nil, fail(http.StatusNotFound, "no profile has this name: it is a SHA-256 in lower-case hexadecimal")
 	}
 	key := id + " " + base
-	if o := s.opened.get(key, s.catalog.generation.Load()); o != nil {
+	if o := s.opened.get(key, s.Store.Catalog().Changes()); o != nil {
 		return o, nil
 	}
 	_, value, err := s.fetches.share(ctx, "open "+key, func(ctx context.Context) (any, error) {
@@ -154,7 +154,7 @@ func (s *Server) readOpened(ctx context.Context, by asker, id, base string) (*op
 	}
 	defer slot.release()
 	by.slot = slot
-	o := &openedProfile{id: id, base: base, at: time.Now(), generation: s.catalog.generation.Load()}
+	o := &openedProfile{id: id, base: base, at: time.Now(), generation: s.Store.Catalog().Changes()}
 	p, title, err := s.readNamed(ctx, by, id, o)
 	if err != nil {
 		return nil, err

@@ -1,11 +1,13 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -21,6 +23,7 @@ import (
 	"hallmark/internal/testenv"
 	"hallmark/server/api"
 	"hallmark/server/blob"
+	"hallmark/server/blob/blobtest"
 	"hallmark/server/client"
 	"hallmark/server/columns"
 	"hallmark/server/store"
@@ -37,38 +40,63 @@ func numberedID(t testing.TB, i int) buildid.ID {
 	return id
 }
 
-// fill has the catalogue know n identities.
-func fill(t testing.TB, s *Server, n int) {
+// numbered is the manifest of an identity with a number.
+func numbered(t testing.TB, i int) *store.Manifest {
+	id := numberedID(t, i)
+	return &store.Manifest{Version: 1, ID: id, Files: []store.File{{Object: hashHex([]byte(fmt.Sprint(i))), Facts: store.Facts{ID: id, Executable: true, Symbols: store.Functions},
+		Origins: []store.Origin{{Trust: store.CI, Via: "push", Path: fmt.Sprintf("/usr/lib/dir%d/lib%d.so", i%7, i)}, {Trust: store.Agent, Via: "push", Path: fmt.Sprintf("/opt/lib%d.so", i)}}}}}
+}
+
+// putManifest puts a manifest into a store as a server without a catalogue does.
+func putManifest(t testing.TB, blobs blob.Store, m *store.Manifest) {
 	t.Helper()
-	for i := range n {
-		m := &store.Manifest{ID: numberedID(t, i), Files: []store.File{{Object: hashHex([]byte(fmt.Sprint(i))), Facts: store.Facts{ID: numberedID(t, i), Executable: true, Symbols: store.Functions},
-			Origins: []store.Origin{{Trust: store.CI, Via: "push", Path: fmt.Sprintf("/usr/lib/dir%d/lib%d.so", i%7, i)}, {Trust: store.Agent, Via: "push", Path: fmt.Sprintf("/opt/lib%d.so", i)}}}}}
-		s.Store.OnChange(m)
+	b, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
 	}
+	text := m.ID.String()
+	if _, err := blobs.PutIfAbsent(t.Context(), "id/gnu/"+text[:2]+"/"+text[2:]+"/manifest.json", bytes.NewReader(b), int64(len(b))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inMemory returns a server that knows n identities of a store in memory.
+func inMemory(t testing.TB, n int) (*Server, string) {
+	t.Helper()
+	blobs := &blobtest.Memory{}
+	for i := range n {
+		putManifest(t, blobs, numbered(t, i))
+	}
+	s := New(Config{Store: &store.Store{Blobs: blobs, Scratch: t.TempDir()}})
+	if err := s.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(s)
+	t.Cleanup(func() { srv.Close(); s.Store.Close() })
+	return s, srv.URL
 }
 
 // TestSearch searches among 3 and among 30,000 binaries, page by page.
 func TestSearch(t *testing.T) {
-	s, base := start(t, nil)
-	search := func(query string) api.SearchAnswer {
+	search := func(base, query string) api.SearchAnswer {
 		t.Helper()
 		return read[api.SearchAnswer](t, ask(t, "GET", base+"/v1/search?"+query, nil).want(t, 200))
 	}
-	fill(t, s, 3)
-	if a := search(""); a.Total != 3 || len(a.Results) != 3 || !a.Complete || a.Results[0].Symbols != "functions" || len(a.Results[0].Names) != 2 {
+	_, base := inMemory(t, 3)
+	if a := search(base, ""); a.Total != 3 || len(a.Results) != 3 || !a.Complete || a.Results[0].Symbols != "functions" || len(a.Results[0].Names) != 2 {
 		t.Errorf("%+v", a)
 	}
-	fill(t, s, 30000)
+	s, base := inMemory(t, 30000)
 	for query, want := range map[string]int{
 		"q=00000": 1000, "q=1D": 1000, "q=" + numberedID(t, 12345).String(): 1, "q=lib12345.so": 1, "q=%2Fopt%2F": 30000, "q=dir3": 4286, "q=LIB12345": 0, "q=nothing": 0,
 	} {
-		if a := search(query); a.Total != want || len(a.Results) != min(want, usualFound) {
+		if a := search(base, query); a.Total != want || len(a.Results) != min(want, usualFound) {
 			t.Errorf("%s: %d found, %d on the page, want %d", query, a.Total, len(a.Results), want)
 		}
 	}
 	seen := map[string]bool{}
 	for offset := 0; ; offset += 200 {
-		a := search(fmt.Sprintf("q=dir3&limit=200&offset=%d", offset))
+		a := search(base, fmt.Sprintf("q=dir3&limit=200&offset=%d", offset))
 		for _, r := range a.Results {
 			seen[r.ID.String()] = true
 		}
@@ -79,8 +107,10 @@ func TestSearch(t *testing.T) {
 	if len(seen) != 4286 {
 		t.Errorf("the pages have %d identities", len(seen))
 	}
-	s.Store.OnChange(&store.Manifest{ID: numberedID(t, 12345)})
-	if a := search("q=lib12345.so"); a.Total != 0 {
+	if c, err := s.Store.Collect(t.Context(), store.Collection{Retention: store.Retention{Age: time.Hour}}); err != nil || c.Removed != 30000 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	if a := search(base, "q=lib12345.so"); a.Total != 0 || s.Store.Catalog().Len() != 0 {
 		t.Errorf("one that is removed is found: %+v", a)
 	}
 	for _, bad := range []string{"limit=0", "offset=-1", "q=" + strings.Repeat("x", maxSearch+1)} {
@@ -92,23 +122,21 @@ func TestSearch(t *testing.T) {
 func BenchmarkCatalog(b *testing.B) {
 	for b.Loop() {
 		var before, after runtime.MemStats
-		s := New(Config{Store: &store.Store{}})
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		fill(b, s, 50000)
-		s.catalog.order()
+		s, _ := inMemory(b, 50000)
 		runtime.GC()
 		runtime.ReadMemStats(&after)
+		s.Store = &store.Store{}
+		runtime.GC()
+		runtime.ReadMemStats(&before)
 		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/(1<<20), "MiB")
 		runtime.KeepAlive(s)
 	}
 }
 
 func BenchmarkSearch(b *testing.B) {
-	s := New(Config{Store: &store.Store{}})
-	fill(b, s, 30000)
+	s, _ := inMemory(b, 30000)
 	for b.Loop() {
-		s.catalog.find("lib29999.so", 0, 50)
+		find(s.Store.Catalog(), "lib29999.so", 0, 50)
 	}
 }
 

@@ -37,7 +37,7 @@ func (s *Server) search(w *exchange, r *http.Request, _ caller) error {
 	if err != nil {
 		return err
 	}
-	out := s.catalog.find(text, offset, limit)
+	out := find(s.Store.Catalog(), text, offset, limit)
 	if s.Local != nil {
 		_, out.Scanned = s.Local.Counts()
 	}
@@ -45,24 +45,14 @@ func (s *Server) search(w *exchange, r *http.Request, _ caller) error {
 }
 
 // find searches as Server.search does.
-func (c *catalog) find(text string, offset, limit int) api.SearchAnswer {
-	order := c.order()
-	prefix := strings.ToLower(text)
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	out := api.SearchAnswer{Results: []api.SearchResult{}, Complete: c.complete}
-	for _, id := range order {
-		e, ok := c.entries[id]
-		if !ok || text != "" && !strings.HasPrefix(e.text, prefix) && !slices.ContainsFunc(e.names, func(n entry) bool {
-			return strings.Contains(n.File, text) || strings.Contains(n.Archive, text)
-		}) {
-			continue
-		}
+func find(c *store.Catalog, text string, offset, limit int) api.SearchAnswer {
+	out := api.SearchAnswer{Results: []api.SearchResult{}, Complete: c.Complete()}
+	for e := range c.Matching(text) {
 		if out.Total++; out.Total <= offset || len(out.Results) >= limit {
 			continue
 		}
-		found := api.SearchResult{ID: id, Symbols: string(e.symbols), Files: e.files, Names: []string{}}
-		for _, n := range e.names {
+		found := api.SearchResult{ID: e.ID, Symbols: string(e.Symbols), Files: e.Files, Names: []string{}}
+		for _, n := range e.Names {
 			if !slices.Contains(found.Names, n.File) && len(found.Names) < maxShown {
 				found.Names = append(found.Names, n.File)
 			}
@@ -112,7 +102,7 @@ func (s *Server) health(w *exchange, r *http.Request, who caller) error {
 	}
 	_, profiles, size, _ := s.kept.get()
 	out := api.Health{
-		Started: s.started.UTC().Truncate(time.Second), Identities: s.catalog.len(), Complete: s.catalog.isComplete(),
+		Started: s.started.UTC().Truncate(time.Second), Identities: s.Store.Catalog().Len(), Complete: s.Store.Catalog().Complete(),
 		Profiles: len(profiles), ProfileBytes: size, Open: s.opened.count(), StoreAnswers: answers, ReadOnly: s.ReadOnly,
 		Refused: s.refused.counts(), Connections: s.conns.count(), Requests: s.gates.known.inUse() + s.gates.strangers.inUse(),
 		Symbolizes: s.Symbols != nil, Forwards: s.Forward != nil, Who: who.name, Tokens: s.Tokens != "",

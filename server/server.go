@@ -99,7 +99,6 @@ type Local interface {
 type Server struct {
 	Config
 	guard   guard
-	catalog *catalog
 	metrics *metrics
 	fetches flights
 	usage   usage
@@ -110,8 +109,6 @@ type Server struct {
 	missing   askings
 	asked     askings // that are there
 	readiness readiness
-	loading   sync.Mutex
-	loaded    store.Seen // under loading
 	started   time.Time
 	stored    atomic.Int64 // bytes of the store when this server collected garbage last
 	opened    opened
@@ -146,19 +143,19 @@ func New(c Config) *Server {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{Config: c, catalog: newCatalog(), metrics: newMetrics(), name: newName()}
+	s := &Server{Config: c, metrics: newMetrics(), name: newName()}
 	s.share()
 	s.guard = guard{file: c.Tokens, log: c.Log.Error}
 	s.meter = meter{Limits: c.Limits, now: s.now}
 	s.Store.OnChange = func(m *store.Manifest) {
-		s.catalog.note(m)
 		if len(m.Files) > 0 {
 			s.missing.found(m.ID)
 		}
 	}
 	s.Store.OnBroken, s.Store.ReadOnly = s.noteBroken, s.ReadOnly
+	s.Store.OnDamage = func(key string, why error) { s.Log.Error("a part of the store is damaged", "key", key, "error", why) }
 	s.metrics.gauges["hallmark_broken_objects"] = func() int64 { return int64(len(s.Store.Broken())) }
-	s.metrics.gauges["hallmark_identities"] = s.catalog.len
+	s.metrics.gauges["hallmark_identities"] = s.Store.Catalog().Len
 	s.metrics.gauges["hallmark_store_bytes"] = s.stored.Load
 	s.metrics.describeProcess()
 	if c.Local != nil {
@@ -202,47 +199,71 @@ func (s *Server) share() {
 // filesOfHeavy is how many files can be on their way for each request that may cost much: they take room on the disk.
 const filesOfHeavy = 4
 
-// Load reads which files the store has, for searches by name: all of them, or what has changed since the last call. It
-// ends with ctx.
+// Load reads what the store has for searches by name. Where no server has looked at all manifests not long ago, it does so.
 func (s *Server) Load(ctx context.Context) error {
-	s.loading.Lock()
-	defer s.loading.Unlock()
-	for m, err := range s.Store.Changes(ctx, &s.loaded) {
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case m == nil && errors.Is(err, blob.ErrUnavailable):
+	c := s.Store.Catalog()
+	if err := c.Refresh(ctx); err != nil {
+		return err
+	}
+	for c.PassDue() {
+		if err := c.Pass(ctx); err != nil {
 			return err
-		case err != nil:
-			s.Log.Error("a manifest is damaged", "error", err)
-		default:
-			s.Store.OnChange(m)
 		}
 	}
-	s.catalog.setComplete()
 	return s.Store.LoadBroken(ctx)
 }
 
 // Times of looks at what other servers of the store have changed.
 const (
-	followTime = time.Minute
-	// followShare is how many times as long as a look the pause behind it is: to list many identities takes time, and
-	// requests to a bucket cost money.
-	followShare = 50
+	followTime = 4 * time.Second
+	soonTime   = time.Second // where a change is announced
+	brokenTime = time.Minute
 )
 
 // Follow loads what the store has, and then what other servers change, until ctx is done.
 func (s *Server) Follow(ctx context.Context) {
+	c := s.Store.Catalog()
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() {
+		s.again(ctx, "cannot look at all files of the store", func(ctx context.Context) (time.Duration, error) {
+			if c.PassDue() {
+				return 0, c.Pass(ctx)
+			}
+			return followTime, nil
+		})
+	})
+	all.Go(func() {
+		s.again(ctx, "cannot read which objects are broken", func(ctx context.Context) (time.Duration, error) {
+			return brokenTime, s.Store.LoadBroken(ctx)
+		})
+	})
+	s.again(ctx, "cannot read what other servers changed", func(ctx context.Context) (time.Duration, error) {
+		if err := c.Refresh(ctx); err != nil {
+			return 0, err
+		}
+		pause := followTime
+		if c.Unsettled() {
+			pause = soonTime
+		}
+		return pause, c.Compact(ctx)
+	})
+}
+
+// again does something until ctx is done, with the pause that it returns, or one of its own after an error. It logs the
+// first error of several.
+func (s *Server) again(ctx context.Context, what string, do func(context.Context) (time.Duration, error)) {
 	failed := false
 	for ctx.Err() == nil {
-		begun := time.Now()
-		err := s.Load(ctx)
+		var pause time.Duration
+		err := containedWork(ctx, func(ctx context.Context) (err error) {
+			pause, err = do(ctx)
+			return err
+		})
 		if err != nil && ctx.Err() == nil && !failed {
-			s.Log.Error("the store does not say which files it has, and is asked again until it does", "error", err)
+			s.Log.Error(what+"; it is tried again", "error", err)
 		}
-		failed = err != nil
-		pause := max(followTime, followShare*time.Since(begun))
-		if failed {
+		if failed = err != nil; failed {
 			pause = retryTime
 		}
 		select {
@@ -755,7 +776,7 @@ func (s *Server) pages(w *exchange, r *http.Request, _ caller) error {
 // overview says in a few lines what this is.
 func (s *Server) overview(w *exchange, _ *http.Request, _ caller) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	fmt.Fprintf(w, "Hallmark symbol server: %s.\n\nDEBUGINFOD_URLS of debuggers and profilers may name this server.\nPush files with: hallmark push --server URL FILE...\nSee /metrics, /metadata?key=glob&value=*NAME*, /v1/identities/ID.\n", plaintext.Plural(int64(s.catalog.len()), "identity", "identities"))
+	fmt.Fprintf(w, "Hallmark symbol server: %s.\n\nDEBUGINFOD_URLS of debuggers and profilers may name this server.\nPush files with: hallmark push --server URL FILE...\nSee /metrics, /metadata?key=glob&value=*NAME*, /v1/identities/ID.\n", plaintext.Plural(s.Store.Catalog().Len(), "identity", "identities"))
 	return nil
 }
 
@@ -838,7 +859,7 @@ func (s *Server) metadata(w *exchange, r *http.Request, _ caller) error {
 	if key == "glob" && len(value) > maxPattern {
 		return fail(http.StatusBadRequest, "the pattern has more than %d bytes", maxPattern)
 	}
-	found, complete := s.catalog.search(r.Context(), key, value)
+	found, complete := searchNames(r.Context(), s.Store.Catalog(), key, value)
 	if found == nil {
 		found = []entry{}
 	}

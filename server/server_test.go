@@ -29,6 +29,7 @@ import (
 	"hallmark/internal/testenv"
 	"hallmark/server/api"
 	"hallmark/server/blob"
+	"hallmark/server/blob/blobtest"
 	"hallmark/server/indexer"
 	"hallmark/server/store"
 )
@@ -218,7 +219,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("for another host: %v, %v", resp.StatusCode, err)
 	}
 	ask(t, "POST", base+"/v1/plan", strings.NewReader("{}"), "Origin", "http://attacker.example", "Sec-Fetch-Site", "cross-site").want(t, 403)
-	if n := s.catalog.len(); n != 0 {
+	if n := s.Store.Catalog().Len(); n != 0 {
 		t.Errorf("%d identities", n)
 	}
 	// A bomb: 64 MiB of zeros in some bytes.
@@ -628,8 +629,8 @@ func TestMetadata(t *testing.T) {
 	}
 	// Another server over the same store knows it, too.
 	again := New(Config{Store: &store.Store{Blobs: s.Store.Blobs}})
-	if err := again.Load(t.Context()); err != nil || again.catalog.len() != 1 {
-		t.Errorf("%d, %v", again.catalog.len(), err)
+	if err := again.Load(t.Context()); err != nil || again.Store.Catalog().Len() != 1 {
+		t.Errorf("%d, %v", again.Store.Catalog().Len(), err)
 	}
 }
 
@@ -644,78 +645,80 @@ func TestFollow(t *testing.T) {
 	})
 	other := New(Config{Store: &store.Store{Blobs: blobs}})
 	other.missing.note("", p.id, "")
+	const root = 1 // read each time
 	look := func(identities int64, reads int64) {
 		t.Helper()
 		blobs.gets.Store(0)
 		if err := other.Load(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n, got := other.catalog.len(), blobs.gets.Load(); n != identities || got != reads {
-			t.Errorf("%d identities after %d reads, want %d after %d", n, got, identities, reads)
+		if n, got := other.Store.Catalog().Len(), blobs.gets.Load(); n != identities || got != root+reads || !other.Store.Catalog().Complete() {
+			t.Errorf("%d identities after %d reads, want %d after %d", n, got, identities, root+reads)
 		}
 	}
 	look(0, 0)
 	upload(t, base, p.stripped, "name=/usr/bin/prog").want(t, 201)
-	look(1, 1)
+	look(1, 2) // the intent and the manifest
 	if list := other.missing.list(); len(list) != 0 {
 		t.Errorf("it is missing still: %v", list)
 	}
 	look(1, 0)
 	upload(t, base, p.debug, "name=/usr/lib/debug/prog.debug").want(t, 201)
-	look(1, 1)
-	m, err := s.Store.Manifest(t.Context(), p.id)
-	if err != nil {
+	look(1, 2)
+	if err := s.Store.Pin(t.Context(), p.id, true); err != nil { // which is nothing that is searched
 		t.Fatal(err)
 	}
-	for info, err := range blobs.List(t.Context(), "id/") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := blobs.Delete(t.Context(), info.Key); err != nil {
-			t.Fatal(err)
-		}
+	look(1, 0)
+	days := int64(1)
+	old := &store.Store{Blobs: blobs, Now: func() time.Time { return time.Now().AddDate(0, 0, int(days)) }}
+	if err := s.Store.Pin(t.Context(), p.id, false); err != nil {
+		t.Fatal(err)
 	}
-	look(0, 0)
-	if _, ok := other.catalog.entries[m.ID]; ok {
+	if c, err := old.Collect(t.Context(), store.Collection{Retention: store.Retention{Age: time.Hour}}); err != nil || c.Removed != 1 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	look(0, 2)
+	if _, ok := other.Store.Catalog().Entry(p.id); ok {
 		t.Error("what is gone is found")
 	}
 }
 
 // TestMetadataTime asks for names by patterns that take long to compare, while files come.
 func TestMetadataTime(t *testing.T) {
-	s, base := start(t, nil)
-	s.catalog.setComplete()
-	manifest := func(i int) *store.Manifest {
-		id, err := buildid.Parse(fmt.Sprintf("%040x", i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &store.Manifest{ID: id, Files: []store.File{{Object: hashHex(nil), Facts: store.Facts{Executable: true}, Origins: []store.Origin{{Path: "/" + strings.Repeat("a", 1000)}}}}}
-	}
 	const names = 20_000 // which take twenty times as long as a search may
-	for i := range names {
-		s.catalog.note(manifest(i))
+	long := func(i int) *store.Manifest {
+		m := numbered(t, i)
+		m.Files[0].Origins[0].Path = "/" + strings.Repeat("a", 1000)
+		return m
 	}
+	blobs := &blobtest.Memory{}
+	for i := range names {
+		putManifest(t, blobs, long(i))
+	}
+	s, base := start(t, func(c *Config) { c.Store.Blobs = blobs })
 	slow := "/*" + strings.Repeat("[a-b]", 190) + "c*"
 	ask(t, "GET", base+"/metadata?key=glob&value="+url.QueryEscape(slow+strings.Repeat("[a-b]", 8000)), nil).want(t, 400)
 	done := make(chan bool)
 	go func() {
-		_, complete := s.catalog.search(t.Context(), "glob", slow)
+		_, complete := searchNames(t.Context(), s.Store.Catalog(), "glob", slow)
 		done <- complete
 	}()
-	for noted := 0; ; noted++ {
+	for i := names; ; i++ {
 		select {
 		case complete := <-done:
 			if complete {
 				t.Error("the search is complete")
 			}
-			if noted < 5 { // it waits for none, for others no longer than for a few names
-				t.Errorf("%d files came during a search", noted)
+			if i-names < 5 { // it waits for none, and they do not wait for it
+				t.Errorf("%d files came during a search", i-names)
 			}
 			return
 		default:
 		}
-		s.catalog.note(manifest(names + noted))
+		putManifest(t, blobs, long(i))
+		if _, err := s.Store.Manifest(t.Context(), numberedID(t, i)); err != nil {
+			t.Error(err)
+		}
 		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -292,6 +292,15 @@ func (s *Reader) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
+// Frames returns how many frames the content has.
+func (s *Reader) Frames() int { return len(s.content) - 1 }
+
+// Frame returns the content of a frame, which nobody may change.
+func (s *Reader) Frame(i int) ([]byte, error) {
+	b, _, err := s.frameAt(s.content[i], 1)
+	return b, err
+}
+
 // frameAt returns the content of the frame that has the byte at off, and where it starts. Frames
 // that have to be read are read ahead, up to so many in one piece.
 func (s *Reader) frameAt(off int64, ahead int) ([]byte, int64, error) {

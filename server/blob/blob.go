@@ -39,7 +39,9 @@ type Info struct {
 	Size int64 // in bytes
 	// Tag is an opaque name of the content. An object that was replaced by other content has
 	// another one. [Store.List] may leave it out.
-	Tag      string
+	Tag string
+	// Stamp is such a name, too, where List leaves out the tag: List has it.
+	Stamp    string
 	Modified time.Time
 }
 

@@ -146,7 +146,7 @@ func infoOf(key string, f *os.File) (Info, error) {
 	if !st.Mode().IsRegular() {
 		return Info{}, fs.ErrNotExist
 	}
-	info := Info{Key: key, Size: st.Size(), Modified: st.ModTime()}
+	info := Info{Key: key, Size: st.Size(), Stamp: stampOf(st), Modified: st.ModTime()}
 	if st.Size() <= MaxSwap {
 		b := make([]byte, st.Size())
 		if _, err := f.ReadAt(b, 0); err != nil && err != io.EOF {
@@ -155,9 +155,14 @@ func infoOf(key string, f *os.File) (Info, error) {
 		info.Tag = tagOf(b)
 		return info, nil
 	}
-	sys := st.Sys().(*syscall.Stat_t)
-	info.Tag = fmt.Sprintf("%d-%d-%d", sys.Ino, st.Size(), st.ModTime().UnixNano())
+	info.Tag = info.Stamp
 	return info, nil
+}
+
+// stampOf returns the stamp of a file. Clocks of file systems may stand still for a few milliseconds, but a file that takes
+// the place of another one has another number.
+func stampOf(st fs.FileInfo) string {
+	return fmt.Sprint(st.Sys().(*syscall.Stat_t).Ino, st.Size(), st.ModTime().UnixNano())
 }
 
 func tagOf(b []byte) string {
@@ -439,7 +444,7 @@ func (d *Dir) list(ctx context.Context, dir, prefix string, yield func(Info, err
 			}
 			info := Info{Key: key}
 			if err == nil {
-				info.Size, info.Modified = st.Size(), st.ModTime()
+				info.Size, info.Stamp, info.Modified = st.Size(), stampOf(st), st.ModTime()
 			}
 			if !yield(info, failed(key, err)) {
 				return false

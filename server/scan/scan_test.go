@@ -98,8 +98,8 @@ func TestPackages(t *testing.T) {
 	if packs, ids := s.Counts(); packs != 4 || ids != 1 {
 		t.Errorf("%d packages, %d identities", packs, ids)
 	}
-	for m := range s.Store.Manifests(t.Context()) {
-		t.Errorf("%v was copied before anybody asked", m.ID)
+	for info := range s.Store.Blobs.List(t.Context(), "id/") {
+		t.Errorf("%s was copied before anybody asked", info.Key)
 	}
 	for want := range 2 {
 		added, err := s.Publish(t.Context(), id)

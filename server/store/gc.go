@@ -152,6 +152,8 @@ type collector struct {
 	total   int64            // bytes of objects that have users, and of their indexes
 	damaged error            // the first list that cannot be read: no object is removed then
 	missing []string         // objects that something lists, and that were not there when they were listed
+
+	announced map[*owner]bool // that they are removed
 	done    Collected
 }
 
@@ -276,7 +278,9 @@ func (c *collector) leftovers(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	n, err := c.s.catalog.sweep(ctx, leaseAge, c.o.DryRun)
+	c.done.Leftover += n
+	return err
 }
 
 func (c *collector) readObjects(ctx context.Context) error {
@@ -473,17 +477,12 @@ func (c *collector) retire(ctx context.Context) error {
 	all := slices.SortedFunc(maps.Values(c.owners), func(a, b *owner) int {
 		return cmp.Or(a.used.Compare(b.used), strings.Compare(a.path, b.path))
 	})
-	for _, o := range all {
-		reason := ""
-		switch {
-		case o.pinned:
-			c.done.Pinned++
-		case c.o.Age > 0 && c.started.Sub(o.used) > c.o.Age:
-			reason = "age"
-		case c.o.Size > 0 && c.total > c.o.Size && c.damaged == nil:
-			reason = "size"
-		}
+	for i, o := range all {
+		reason := c.reason(o)
 		if reason != "" {
+			if err := c.announce(ctx, all[i:]); err != nil {
+				return err
+			}
 			ok, err := c.removeIdentity(ctx, o, reason)
 			if err != nil {
 				return err
@@ -494,9 +493,48 @@ func (c *collector) retire(ctx context.Context) error {
 		}
 		c.done.Kept++
 	}
+	for _, o := range all {
+		if o.pinned {
+			c.done.Pinned++
+		}
+	}
 	c.done.Size = c.total
 	return nil
 }
+
+// reason returns why an identity need not be kept, "" if it is kept.
+func (c *collector) reason(o *owner) string {
+	switch {
+	case o.pinned:
+	case c.o.Age > 0 && c.started.Sub(o.used) > c.o.Age:
+		return "age"
+	case c.o.Size > 0 && c.total > c.o.Size && c.damaged == nil:
+		return "size"
+	}
+	return ""
+}
+
+// announce writes the intents of removing the first of some identities, and of others with it, as one object.
+func (c *collector) announce(ctx context.Context, rest []*owner) error {
+	if c.o.DryRun || c.announced[rest[0]] {
+		return nil
+	}
+	c.announced = map[*owner]bool{}
+	var all []intent
+	for _, o := range rest {
+		if len(all) == removedTogether {
+			break
+		}
+		if c.reason(o) != "" {
+			all = append(all, intent{ID: o.id, Content: sumOf(nil)})
+			c.announced[o] = true
+		}
+	}
+	return c.s.catalog.intend(ctx, all...)
+}
+
+// removedTogether is how many identities are removed whose intents were written as one object.
+const removedTogether = 100
 
 // removeIdentity removes an identity, unless somebody has used or pinned it meanwhile.
 func (c *collector) removeIdentity(ctx context.Context, o *owner, reason string) (bool, error) {

@@ -297,22 +297,39 @@ func (m *Manifest) DwzFile() DwzFile {
 	return DwzFile{}
 }
 
+// A dwzMark is what the name of an index needs of a DwzFile.
+type dwzMark struct {
+	sum   string // of the name of its object, 16 bytes; "" where there is none
+	trust Trust
+}
+
+func (f DwzFile) mark() dwzMark {
+	if f.Object == "" {
+		return dwzMark{}
+	}
+	sum := sha256.Sum256([]byte(f.Object))
+	return dwzMark{string(sum[:16]), f.Trust}
+}
+
 // Takes reports whether the index has names from a file that dwz made. One that an agent sent could put any
 // names into what others sent.
-func (n IndexName) Takes(f DwzFile) bool {
-	return !n.Dwz.IsZero() && f.Object != "" && (f.Trust != Agent || n.trust == Agent)
+func (n IndexName) Takes(f DwzFile) bool { return n.takes(f.mark()) }
+
+func (n IndexName) takes(f dwzMark) bool {
+	return !n.Dwz.IsZero() && f.sum != "" && (f.trust != Agent || n.trust == Agent)
 }
 
 // With returns the name of the index, with the file of the identity Dwz. It is empty where no files are served.
-func (n IndexName) With(f DwzFile) string {
+func (n IndexName) With(f DwzFile) string { return n.with(f.mark()) }
+
+func (n IndexName) with(f dwzMark) string {
 	switch {
 	case n.Dwz.IsZero() || n.files == "":
 		return n.files
-	case !n.Takes(f):
+	case !n.takes(f):
 		return n.files + "-without"
 	}
-	sum := sha256.Sum256([]byte(f.Object))
-	return n.files + "-" + hex.EncodeToString(sum[:16])
+	return n.files + "-" + hex.EncodeToString([]byte(f.sum))
 }
 
 // IndexName returns what the index of the files that are served is named after.

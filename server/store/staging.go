@@ -139,11 +139,16 @@ func (s *Store) Sweep(ctx context.Context) error {
 // sweep removes the objects with a prefix that nobody has changed for a time, and returns how many. A dry
 // run counts them.
 func (s *Store) sweep(ctx context.Context, prefix string, age time.Duration, dry bool) (n int64, err error) {
+	return s.sweepBut(ctx, prefix, nil, age, dry)
+}
+
+// sweepBut is sweep for all but some keys.
+func (s *Store) sweepBut(ctx context.Context, prefix string, but map[string]bool, age time.Duration, dry bool) (n int64, err error) {
 	for info, err := range s.Blobs.List(ctx, prefix) {
 		if err != nil {
 			return n, err
 		}
-		if s.Now().Sub(info.Modified) < age {
+		if s.Now().Sub(info.Modified) < age || but[info.Key] {
 			continue
 		}
 		if !dry {

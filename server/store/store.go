@@ -10,6 +10,7 @@
 //	build/SHA256/SHA256              the same for a build of a source package
 //	leases/…                         who makes something now, until when
 //	staging/…                        uploads that are not whole
+//	catalog/v1/…                     what there is by identity and name: see Catalog
 //	broken/ab/SHA256                 the bytes of this object are lost, until somebody brings them again
 //	profiles/id/ab/SHA256            what is known of a profile, changed by compare-and-swap
 //	profiles/DAY/SHA256-LIFE         the bytes of a profile as they came, in seekable zstd
@@ -31,7 +32,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -60,12 +60,15 @@ type Store struct {
 	// OnChange is called after a manifest was read anew or written, with one without files where it
 	// is gone; nil for no call.
 	OnChange func(*Manifest)
+	// OnDamage is called with each list and part of the catalogue that is found damaged, once; nil for no call.
+	OnDamage func(key string, why error)
 	// OnBroken is called with each object that is found broken, once; nil for no call.
 	OnBroken func(Broken)
 	// ReadOnly writes no marks of broken objects.
 	ReadOnly bool
 
 	once    sync.Once
+	catalog *Catalog
 	cache   *seekable.Cache
 	objects objects
 
@@ -78,7 +81,6 @@ type Store struct {
 // A knownManifest is one that was read not long ago, nil where there was none.
 type knownManifest struct {
 	m    *Manifest
-	tag  string
 	read time.Time // zero for one that is not believed
 	seq  uint64    // one of its own: see remember
 }
@@ -105,6 +107,7 @@ func (s *Store) init() {
 			s.Now = time.Now
 		}
 		s.cache = seekable.NewCache(s.CacheSize)
+		s.catalog = newCatalog(s)
 		s.known, s.broken = map[buildid.ID]knownManifest{}, map[string]Broken{}
 	})
 }
@@ -297,36 +300,28 @@ func (s *Store) change(ctx context.Context, id buildid.ID, apply func(*Manifest)
 	key := manifestKey(id)
 	for try := range swaps {
 		k, _ := s.lookUp(id)
-		m, tag, err := s.read(ctx, id)
+		m, old, err := s.read(ctx, id)
 		if err != nil && !errors.Is(err, blob.ErrNotExist) {
 			return nil, err
 		}
 		if m == nil {
 			m = &Manifest{Version: manifestVersion, ID: id}
 		}
+		before := catalogued(m)
 		changed, err := apply(m)
 		if err != nil || !changed {
-			if err == nil && tag != "" {
-				s.remember(id, k, m, tag) // a change whose answer was lost, maybe
+			if err == nil && old.Tag != "" {
+				s.remember(id, k, m, old) // a change whose answer was lost, maybe
 			}
 			return m, err
 		}
 		if m.Life == "" && len(m.Files) > 0 {
 			m.Life = newLife()
 		}
-		b, err := encodeSealed(m)
-		if err != nil {
-			return nil, err
-		}
-		var info blob.Info
-		if tag == "" {
-			info, err = s.Blobs.PutIfAbsent(ctx, key, bytes.NewReader(b), int64(len(b)))
-		} else {
-			info, err = s.Blobs.PutIfMatch(ctx, key, tag, b)
-		}
+		info, err := s.replace(ctx, key, old.Tag, before, m)
 		switch {
 		case err == nil:
-			s.remember(id, k, m, info.Tag)
+			s.remember(id, k, m, info)
 			return m, nil
 		case !errors.Is(err, blob.ErrExist) && !errors.Is(err, blob.ErrChanged):
 			return nil, err
@@ -341,20 +336,60 @@ func (s *Store) change(ctx context.Context, id buildid.ID, apply func(*Manifest)
 	return nil, fmt.Errorf("%v: %w: its manifest changes all the time", id, blob.ErrUnavailable)
 }
 
+// replace writes a manifest in the place of the one with a tag, "" for none. Where the catalogue had something else of that
+// one, an intent says so first.
+func (s *Store) replace(ctx context.Context, key, tag string, before []byte, m *Manifest) (info blob.Info, err error) {
+	b, err := encodeSealed(m)
+	if err != nil {
+		return info, err
+	}
+	if content := catalogued(m); !bytes.Equal(content, before) {
+		if err := s.catalog.intend(ctx, intent{ID: m.ID, Content: sumOf(content)}); err != nil {
+			return info, err
+		}
+		short, cancel := context.WithTimeout(ctx, intentTime)
+		defer cancel()
+		defer func() {
+			if ctx.Err() == nil {
+				err = inTime(err)
+			}
+		}()
+		ctx = short
+	}
+	if tag == "" {
+		return s.Blobs.PutIfAbsent(ctx, key, bytes.NewReader(b), int64(len(b)))
+	}
+	return s.Blobs.PutIfMatch(ctx, key, tag, b)
+}
+
 // read reads a manifest from the store.
-func (s *Store) read(ctx context.Context, id buildid.ID) (*Manifest, string, error) {
+func (s *Store) read(ctx context.Context, id buildid.ID) (*Manifest, blob.Info, error) {
 	b, info, err := blob.Read(ctx, s.Blobs, manifestKey(id), blob.MaxSwap)
 	if err != nil {
-		return nil, "", err
+		return nil, blob.Info{}, err
 	}
 	m, err := decodeManifest(b)
 	if err == nil && m.ID != id {
 		err = fmt.Errorf("it is of %v", m.ID)
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("%s: %w", info.Key, err)
+		return nil, blob.Info{}, fmt.Errorf("%s: %w", info.Key, err)
 	}
-	return m, info.Tag, nil
+	return m, info, nil
+}
+
+// reread reads a manifest, nil where there is none, and remembers it.
+func (s *Store) reread(ctx context.Context, id buildid.ID) (*Manifest, error) {
+	k, _ := s.lookUp(id)
+	m, info, err := s.read(ctx, id)
+	if err != nil && !errors.Is(err, blob.ErrNotExist) {
+		return nil, err
+	}
+	if m == nil {
+		m = &Manifest{ID: id}
+	}
+	s.remember(id, k, m, info)
+	return m, nil
 }
 
 // lookUp returns what is known of an identity.
@@ -365,11 +400,12 @@ func (s *Store) lookUp(id buildid.ID) (k knownManifest, ok bool) {
 	return k, ok
 }
 
-// remember notes a manifest that was read or changed since k was known. Where another goroutine has noted one meanwhile,
-// nobody knows which is newer, and neither is believed.
-func (s *Store) remember(id buildid.ID, k knownManifest, m *Manifest, tag string) {
-	if m != nil && len(m.Files) == 0 {
-		m = nil
+// remember notes a manifest that was read or changed since k was known: one without files where there is none. Where
+// another goroutine has noted one meanwhile, nobody knows which is newer, and neither is believed.
+func (s *Store) remember(id buildid.ID, k knownManifest, m *Manifest, info blob.Info) {
+	now := knownManifest{read: time.Now()}
+	if len(m.Files) > 0 {
+		now.m = m
 	}
 	s.mu.Lock()
 	if len(s.known) >= maxKnown {
@@ -379,16 +415,26 @@ func (s *Store) remember(id buildid.ID, k knownManifest, m *Manifest, tag string
 		}
 	}
 	s.seen++
-	now := knownManifest{m, tag, time.Now(), s.seen}
+	now.seq = s.seen
 	if s.known[id].seq != k.seq {
 		now.read = time.Time{}
 	}
 	s.known[id] = now
 	s.mu.Unlock()
+	stamp := uint64(0)
+	if info.Key != "" {
+		stamp = stampOf(info)
+	}
+	s.catalog.note(recordOf(m, stamp))
+	if latest, _ := s.lookUp(id); now.read.IsZero() || latest.seq != now.seq {
+		s.catalog.doubt(id)
+	}
+	s.changed(m)
+}
+
+// changed reports what a manifest is now.
+func (s *Store) changed(m *Manifest) {
 	if s.OnChange != nil {
-		if m == nil {
-			m = &Manifest{ID: id}
-		}
 		s.OnChange(m)
 	}
 }
@@ -408,10 +454,9 @@ func (s *Store) Manifest(ctx context.Context, id buildid.ID) (*Manifest, error) 
 		}
 		return k.m, nil
 	}
-	m, tag, err := s.read(ctx, id)
+	m, err := s.reread(ctx, id)
 	switch {
-	case errors.Is(err, blob.ErrNotExist), err == nil && len(m.Files) == 0:
-		s.remember(id, k, nil, "")
+	case err == nil && len(m.Files) == 0:
 		return nil, none
 	case err != nil:
 		if ok && k.m != nil && errors.Is(err, blob.ErrUnavailable) {
@@ -419,84 +464,7 @@ func (s *Store) Manifest(ctx context.Context, id buildid.ID) (*Manifest, error) 
 		}
 		return nil, err
 	}
-	s.remember(id, k, m, tag)
 	return m, nil
-}
-
-// Manifests returns all manifests, in the order of their keys. The first error of the store ends it.
-func (s *Store) Manifests(ctx context.Context) iter.Seq2[*Manifest, error] {
-	return s.Changes(ctx, &Seen{})
-}
-
-// Seen is which manifests somebody has seen. The zero value has seen none.
-type Seen struct {
-	pass int
-	all  map[string]seen // by key
-}
-
-type seen struct {
-	id   buildid.ID
-	info string // what a list has of it: another one for another content
-	pass int    // in which it was there
-}
-
-// Changes returns the manifests that are new or other ones since the last time, in the order of their keys, and then those
-// that are gone, without files. The first error of the store ends it.
-func (s *Store) Changes(ctx context.Context, known *Seen) iter.Seq2[*Manifest, error] {
-	s.init()
-	return func(yield func(*Manifest, error) bool) {
-		if known.all == nil {
-			known.all = map[string]seen{}
-		}
-		known.pass++
-		for info, err := range s.Blobs.List(ctx, "id/") {
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if !strings.HasSuffix(info.Key, manifestName) {
-				continue
-			}
-			now := seen{info: fmt.Sprint(info.Tag, " ", info.Size, " ", info.Modified.UnixNano()), pass: known.pass}
-			old, ok := known.all[info.Key]
-			if ok && old.info == now.info {
-				old.pass = now.pass
-				known.all[info.Key] = old
-				continue
-			}
-			b, _, err := blob.Read(ctx, s.Blobs, info.Key, blob.MaxSwap)
-			if errors.Is(err, blob.ErrNotExist) {
-				continue
-			}
-			var m *Manifest
-			if err == nil {
-				m, err = decodeManifest(b)
-			}
-			if m != nil {
-				now.id = m.ID
-			}
-			if !errors.Is(err, blob.ErrUnavailable) {
-				known.all[info.Key] = now
-			}
-			if err != nil {
-				err = fmt.Errorf("%s: %w", info.Key, err)
-			} else if !ok && len(m.Files) == 0 {
-				continue
-			}
-			if !yield(m, err) {
-				return
-			}
-		}
-		for key, old := range known.all {
-			if old.pass == known.pass {
-				continue
-			}
-			delete(known.all, key)
-			if !old.id.IsZero() && !yield(&Manifest{ID: old.id}, nil) {
-				return
-			}
-		}
-	}
 }
 
 // Use notes that an identity is asked for today. One that has been removed is blob.ErrNotExist.
