@@ -67,7 +67,7 @@ type Catalog struct {
 	batching  sync.Mutex
 	batch     *batch
 	announced map[buildid.ID]announced
-	sending  sync.Mutex // while intents are written
+	sending   sync.Mutex // while intents are written
 }
 
 const (

@@ -154,7 +154,7 @@ type collector struct {
 	missing []string         // objects that something lists, and that were not there when they were listed
 
 	announced map[*owner]bool // that they are removed
-	done    Collected
+	done      Collected
 }
 
 // An owner is an identity.

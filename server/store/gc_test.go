@@ -85,6 +85,7 @@ func (m *memory) enter(change bool) error {
 }
 
 func (m *memory) Get(_ context.Context, key string, off, n int64) (io.ReadCloser, blob.Info, error) {
+	m.before("get", key)
 	defer m.mu.Unlock()
 	_ = m.enter(false)
 	k, ok := m.objects[key]

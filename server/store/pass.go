@@ -173,7 +173,7 @@ func (c *Catalog) settle(ctx context.Context, suspects []suspect, p *pass) error
 }
 
 // compare reads suspects, and returns the records of those that are not as the catalogue has them, and how many of these no
-// intent names. What one does is merged with that.
+// intent names. Those that one names are merged with it.
 func (c *Catalog) compare(ctx context.Context, suspects []suspect) (records []record, strays int64, err error) {
 	c.mu.RLock()
 	named := c.named()
@@ -189,7 +189,11 @@ func (c *Catalog) compare(ctx context.Context, suspects []suspect) (records []re
 		old, _ := c.find(rec.key)
 		c.mu.RUnlock()
 		same := bytes.Equal(old.content, rec.content)
-		if !same && named[m.ID] || same && old.stamp == rec.stamp {
+		if same && old.stamp == rec.stamp {
+			return nil
+		}
+		if !same && named[m.ID] {
+			c.note(rec)
 			return nil
 		}
 		mu.Lock()
