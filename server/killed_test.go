@@ -21,6 +21,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/testenv"
+	"hallmark/server/api"
 	"hallmark/server/blob"
 	"hallmark/server/client"
 	"hallmark/server/columns"
@@ -187,9 +188,21 @@ func TestKilled(t *testing.T) {
 	s := startProcess(t, dir)
 	defer s.kill()
 	acknowledged, served := checkAll(t, s.url, files, f, true)
+	checkSearch(t, s.url, files)
 	t.Logf("%d files were sent, %d acknowledged, %d are served", len(files), acknowledged, served)
 	if acknowledged == 0 || acknowledged == len(files) {
 		testenv.Lack(t, "%d of %d files were acknowledged", acknowledged, len(files))
+	}
+}
+
+// checkSearch wants each file that was acknowledged to be found, in an answer that is complete.
+func checkSearch(t *testing.T, base string, files []*sent) {
+	t.Helper()
+	for i, file := range files {
+		a := read[api.SearchAnswer](t, ask(t, "GET", base+"/v1/search?q="+file.id.String(), nil).want(t, http.StatusOK))
+		if file.acknowledged && len(a.Results) != 1 || !a.Complete {
+			t.Errorf("file %d, acknowledged %v: %+v", i, file.acknowledged, a)
+		}
 	}
 }
 

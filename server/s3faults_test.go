@@ -201,7 +201,9 @@ func TestFaultsOfS3(t *testing.T) {
 	}
 	f.gone.Store(false)
 	time.Sleep(3 * time.Second) // servers believe for two that what they do not have nobody has
-	for name, base := range map[string]string{"that was there": servers[0], "that comes later": overBucket(t, endpoint)} {
+	later := overBucket(t, endpoint)
+	checkSearch(t, later, files)
+	for name, base := range map[string]string{"that was there": servers[0], "that comes later": later} {
 		acknowledged, served := checkAll(t, base, files, at, true)
 		t.Logf("the server %s: %d of %d files were acknowledged, %d are served", name, acknowledged, len(files), served)
 	}

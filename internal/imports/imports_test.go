@@ -71,7 +71,7 @@ var rules = map[string]rule{
 	},
 	"server/blob/blobtest": {module: []string{"internal/testenv", "server/blob"}, why: "one suite for all stores of objects"},
 	"server/store": {
-		module: []string{"buildid", "internal/atomicfile", "internal/defect", "internal/elffile", "internal/seekable", "server/blob"},
+		module: []string{"buildid", "internal/atomicfile", "internal/cursor", "internal/defect", "internal/elffile", "internal/seekable", "server/blob"},
 		why:    "files by identity; it knows nothing of requests",
 	},
 	"server/indexer": {

@@ -577,8 +577,8 @@ func inTime(err error) error {
 	return err
 }
 
-// errRaced says that another server has written a root meanwhile.
-var errRaced = errors.New("another server has changed the catalogue")
+// errRaced says that somebody else writes a root, or has done so meanwhile.
+var errRaced = errors.New("somebody else changes the catalogue")
 
 // Compact merges intents into segments, and removes those that were merged, where it is time to.
 func (c *Catalog) Compact(ctx context.Context) error {
@@ -619,7 +619,9 @@ func (c *Catalog) Compact(ctx context.Context) error {
 
 // merge merges intents. It reads the manifests again: nobody changes these by such old intents.
 func (c *Catalog) merge(ctx context.Context, names []string) error {
-	c.writing.Lock()
+	if !c.writing.TryLock() { // a pass writes what it has found
+		return errRaced
+	}
 	defer c.writing.Unlock()
 	ids := map[buildid.ID]bool{}
 	c.mu.RLock()

@@ -296,7 +296,7 @@ func TestCatalogKilled(t *testing.T) {
 			}
 		}
 		for range 3 {
-			nc = passes(t, next)
+			passes(t, next)
 			m.pass(passTime * 2)
 			compact(t, m, next)
 		}
@@ -352,7 +352,7 @@ func TestCatalogDamage(t *testing.T) {
 				t.Errorf("%s: %s: it is complete", prefix, name)
 			}
 			m.pass(2 * passTime) // an intent that is gone is found by a pass alone
-			c = passes(t, next)
+			passes(t, next)
 			m.pass(2 * passTime)
 			wantTruth(t, m, passes(t, next), prefix+" "+name)
 			m.pass(2 * passTime)
