@@ -205,7 +205,10 @@ func (s *Server) Load(ctx context.Context) error {
 	if err := c.Refresh(ctx); err != nil {
 		return err
 	}
-	for c.PassDue() {
+	for range 2 { // the second one behind a first one
+		if !c.PassDue() {
+			break
+		}
 		if err := c.Pass(ctx); err != nil {
 			return err
 		}
