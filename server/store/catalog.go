@@ -199,8 +199,8 @@ func (c *Catalog) Refresh(ctx context.Context) error {
 
 // readRoot reads the root, and the segments that are new in it.
 func (c *Catalog) readRoot(ctx context.Context) error {
-	b, info, err := blob.Read(ctx, c.s.Blobs, rootKey, blob.MaxSwap)
-	if err != nil && !errors.Is(err, blob.ErrNotExist) {
+	info, b, err := c.readPart(ctx, rootKey)
+	if err != nil {
 		return err
 	}
 	c.mu.RLock()
@@ -210,14 +210,8 @@ func (c *Catalog) readRoot(ctx context.Context) error {
 		return nil
 	}
 	next := root{Version: rootVersion}
-	if err == nil {
-		if err = decodeSealed(b, &next); err == nil && next.Version != rootVersion {
-			err = fmt.Errorf("version %d of a catalogue, where %d is known", next.Version, rootVersion)
-		}
-		if err != nil {
-			c.report(rootKey, err)
-			next = root{Version: rootVersion}
-		}
+	if info.Key != "" && !c.decode(rootKey, b, &next, &next.Version) {
+		next = root{Version: rootVersion}
 	}
 	runs, err := c.readRuns(ctx, &next)
 	if err != nil {
@@ -225,6 +219,38 @@ func (c *Catalog) readRoot(ctx context.Context) error {
 	}
 	c.install(next, info.Tag, runs)
 	return nil
+}
+
+// readPart reads an object, and returns no key where there is none. One that is too large has no bytes.
+func (c *Catalog) readPart(ctx context.Context, key string) (blob.Info, []byte, error) {
+	b, info, err := blob.Read(ctx, c.s.Blobs, key, blob.MaxSwap)
+	if mayPass(ctx, err) {
+		return info, nil, err
+	}
+	if err != nil && !errors.Is(err, blob.ErrNotExist) {
+		info, err = c.s.Blobs.Head(ctx, key)
+	}
+	if errors.Is(err, blob.ErrNotExist) {
+		return blob.Info{}, nil, nil
+	}
+	return info, b, err
+}
+
+// decode decodes an object with a version, and reports whether it is sound.
+func (c *Catalog) decode(key string, b []byte, v any, version *int) bool {
+	err := decodeSealed(b, v)
+	if err == nil && *version != rootVersion {
+		err = fmt.Errorf("version %d, where %d is known", *version, rootVersion)
+	}
+	if err != nil {
+		c.report(key, err)
+	}
+	return err == nil
+}
+
+// mayPass reports whether an error says nothing of what was read.
+func mayPass(ctx context.Context, err error) bool {
+	return errors.Is(err, blob.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || err != nil && ctx.Err() != nil
 }
 
 // readRuns reads the segments of a root that are not in memory. It takes those out of it that are damaged. Then it has
@@ -247,13 +273,13 @@ func (c *Catalog) readRuns(ctx context.Context, r *root) (runs []run, err error)
 			}
 			switch {
 			case err == nil && len(run) > 0 && bytes.Compare(run[len(run)-1].last, g.firsts[0]) >= 0:
-				err = fmt.Errorf("%w: its records do not come behind those of the segment before", seekable.ErrFormat)
-				fallthrough
-			case isLost(err):
+				c.report(segmentPrefix+name, errors.New("its records do not come behind those of the segment before"))
+				r.Pass = pass{}
+			case mayPass(ctx, err):
+				return nil, err
+			case err != nil:
 				c.report(segmentPrefix+name, err)
 				r.Pass, err = pass{}, nil
-			case err != nil:
-				return nil, err
 			default:
 				run = append(run, g)
 			}
@@ -393,23 +419,15 @@ func (c *Catalog) readIntents(ctx context.Context, there map[string]bool) error 
 	return each(ctx, len(fresh), func(i int) error {
 		in := &intents{seen: c.s.Now(), read: !merged[fresh[i]]}
 		if in.read {
-			b, info, err := blob.Read(ctx, c.s.Blobs, intentPrefix+fresh[i], blob.MaxSwap)
-			if errors.Is(err, blob.ErrNotExist) {
-				return nil
-			}
-			if err == nil {
-				if err = decodeSealed(b, in); err == nil && in.Version != rootVersion {
-					err = fmt.Errorf("version %d of intents, where %d is known", in.Version, rootVersion)
-				}
-				if err != nil {
-					c.report(info.Key, err)
-					c.lose()
-					in.All, err = nil, nil
-				}
-			}
-			if err != nil {
+			info, b, err := c.readPart(ctx, intentPrefix+fresh[i])
+			if err != nil || info.Key == "" {
 				return err
 			}
+			if !c.decode(info.Key, b, in, &in.Version) {
+				c.lose()
+				in.All = nil
+			}
+			in.All = slices.DeleteFunc(in.All, func(one intent) bool { return one.ID.IsZero() })
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -452,7 +470,7 @@ func (c *Catalog) readDoubts(ctx context.Context) error {
 func (c *Catalog) reread(ctx context.Context, ids []buildid.ID) error {
 	return each(ctx, len(ids), func(i int) error {
 		_, err := c.s.reread(ctx, ids[i])
-		if errors.Is(err, blob.ErrUnavailable) || ctx.Err() != nil {
+		if mayPass(ctx, err) {
 			c.doubt(ids[i])
 			return err
 		}

@@ -363,6 +363,9 @@ func keyOf(prefix string, id buildid.ID) string {
 		sum := sha256.Sum256(id.Bytes())
 		text = hex.EncodeToString(sum[:])
 	}
+	if text == "" { // of the zero ID, which a damaged list may have
+		return prefix + "/none"
+	}
 	rest := text[2:]
 	if rest == "" {
 		rest = "_"

@@ -217,7 +217,7 @@ func (c *Catalog) readSuspect(ctx context.Context, s suspect) (*Manifest, uint64
 		return nil, 0, nil
 	case errors.Is(err, blob.ErrNotExist):
 		return &Manifest{ID: s.id}, 0, nil
-	case errors.Is(err, blob.ErrUnavailable) || ctx.Err() != nil:
+	case mayPass(ctx, err):
 		return nil, 0, err
 	}
 	var m *Manifest

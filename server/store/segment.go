@@ -24,7 +24,7 @@ type segment struct {
 // Bounds of segments.
 const (
 	segmentContent = 8 << 20  // bytes of records of one that is written
-	maxSegment     = 64 << 20 // bytes of one that is read
+	maxSegment     = 64 << 20 // bytes of one that is read, and of its records
 )
 
 // openSegment opens a segment that has these bytes, after it has read all of it.
@@ -32,6 +32,9 @@ func openSegment(name string, b []byte, frames *seekable.Cache) (*segment, error
 	r, err := seekable.NewReader(bytes.NewReader(b), int64(len(b)), name, frames)
 	if err != nil {
 		return nil, err
+	}
+	if r.Size() > maxSegment {
+		return nil, fmt.Errorf("%s: %w: %d bytes of records", name, seekable.ErrFormat, r.Size())
 	}
 	g := &segment{name: name, reader: r, size: int64(len(b))}
 	for i := range r.Frames() {
