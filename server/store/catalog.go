@@ -98,9 +98,11 @@ const (
 
 // Bounds of the catalogue.
 const (
-	passBatch  = 8192 // manifests that differ from it, and are read together
-	mergeRatio = 4    // how many times as large as what is merged an older run is that is merged with it
+	passBatch  = 4096 // manifests that differ from it, and are read together
 	maxIntents = 4096 // in an object
+	// smallRun is up to how many bytes a run is merged whenever one is written, and larger ones with what has as many. What
+	// is written counts as it is, and runs compressed, which is a third.
+	smallRun = 64 << 10
 )
 
 // A root says what the catalogue has. It has no segment twice.
@@ -690,7 +692,7 @@ func (c *Catalog) write(ctx context.Context, b base, records []record) error {
 			size += int64(len(r.key) + len(r.content))
 		}
 		n := 0
-		for ; n < len(b.runs) && b.runs[n].size() <= mergeRatio*size; n++ {
+		for ; n < len(b.runs) && b.runs[n].size() <= max(size, smallRun); n++ {
 			size += b.runs[n].size()
 		}
 		fresh, err := c.writeRun(ctx, newMerge(records, b.runs[:n]), n == len(b.runs))

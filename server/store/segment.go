@@ -23,7 +23,7 @@ type segment struct {
 
 // Bounds of segments.
 const (
-	segmentContent = 8 << 20  // bytes of records of one that is written
+	segmentContent = 4 << 20  // bytes of records of one that is written
 	maxSegment     = 64 << 20 // bytes of one that is read, and of its records
 )
 
@@ -201,7 +201,7 @@ func (m *merge) next() bool {
 
 // writeSegments calls put with the bytes of segments that have the records, one segment after another.
 func writeSegments(records walker, put func(b []byte) error) error {
-	content := make([]byte, 0, segmentContent+seekable.FrameSize)
+	var content []byte
 	flush := func() error {
 		if len(content) == 0 {
 			return nil
