@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,21 +114,6 @@ func TestSearch(t *testing.T) {
 	}
 	for _, bad := range []string{"limit=0", "offset=-1", "q=" + strings.Repeat("x", maxSearch+1)} {
 		ask(t, "GET", base+"/v1/search?"+bad, nil).want(t, 400)
-	}
-}
-
-// BenchmarkCatalog reports the heap that the catalogue takes.
-func BenchmarkCatalog(b *testing.B) {
-	for b.Loop() {
-		var before, after runtime.MemStats
-		s, _ := inMemory(b, 50000)
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		s.Store = &store.Store{}
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/(1<<20), "MiB")
-		runtime.KeepAlive(s)
 	}
 }
 

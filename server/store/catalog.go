@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
@@ -818,18 +819,30 @@ func (c *Catalog) All(text string) iter.Seq[Entry] {
 
 // Matching returns the entries that have a text in a name, or at the beginning of their identity in any case.
 func (c *Catalog) Matching(text string) iter.Seq[Entry] {
-	prefix, buf := []byte(strings.ToLower(text)), []byte(nil)
+	begins, with := beginning(text), []byte(text)
 	return c.entries(func(m *merge) bool {
-		id, _ := idOf(m.key) // it is one
-		if buf, _ = id.AppendText(buf[:0]); bytes.HasPrefix(bytes.ToLower(buf), prefix) {
+		if begins(m.key) {
 			return true
 		}
-		if !bytes.Contains(m.content, []byte(text)) {
+		if !bytes.Contains(m.content, with) {
 			return false
 		}
 		e, _ := m.entry()
 		return slices.ContainsFunc(e.Names, func(n Name) bool { return strings.Contains(n.File, text) || strings.Contains(n.Archive, text) })
 	})
+}
+
+// beginning returns whether a text, in any case, is the beginning of that of the identity with a key.
+func beginning(text string) func(key []byte) bool {
+	prefix, buf := []byte(strings.ToLower(text)), []byte(nil)
+	return func(key []byte) bool {
+		if key[0] == byte(buildid.GNU) { // most are, and their text is the digits of the bytes
+			buf = hex.AppendEncode(buf[:0], key[1:1+min(len(key)-1, (len(prefix)+1)/2)])
+			return bytes.HasPrefix(buf, prefix)
+		}
+		id, _ := idOf(key) // it is one
+		return strings.HasPrefix(strings.ToLower(id.String()), string(prefix))
+	}
 }
 
 // After returns the entries behind an identity, or all where there is none with this text.
