@@ -178,7 +178,7 @@ var table = [count]words{
 
 	NotRead: {"not-read", "its file was not read in time: there was too much to read", "ask for its process alone"},
 
-	Unproven: {"unproven", "the file claims the identity, and its content was not compared", "record with --backend bpf and the capabilities of root (CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE); another user's file in memory (tmpfs, memfd) or on FUSE stays a claim"},
+	Unproven: {"unproven", "the file claims the identity, and its content was not compared", "--backend bpf with the capabilities of root (CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE) proves files on disks; another user's file in memory (tmpfs, memfd) or on FUSE stays a claim"},
 
 	Guest: {"guest", "code of a virtual machine, or of the hypervisor", "record inside of the virtual machine"},
 
