@@ -86,11 +86,15 @@ type Config struct {
 
 // Local finds files on this machine that the store may lack.
 type Local interface {
-	// Publish takes what it has of an identity into the store, and reports whether it had
-	// something that the store did not.
-	Publish(ctx context.Context, id buildid.ID) (bool, error)
+	// Publish takes what it has of an identity into the store, debug files first where debugFirst, and reports
+	// whether it had something that the store did not. It calls early with what can be served while it comes; nil
+	// for no call.
+	Publish(ctx context.Context, id buildid.ID, debugFirst bool, early func(*store.Arriving)) (bool, error)
 	// Source opens the source file of a path for an identity; false where it has none.
 	Source(ctx context.Context, id buildid.ID, m *store.Manifest, path string) (io.ReadCloser, store.Origin, bool, error)
+	// Names calls yield with the names of files that it has, as /metadata has them, those of an identity or, where
+	// that is zero, all, until yield returns false. It returns whether it knows all of its files yet.
+	Names(id buildid.ID, yield func(kind string, id buildid.ID, file, archive string) bool) (complete bool)
 	// Counts returns how many packages and identities it knows.
 	Counts() (packages, identities int64)
 }
@@ -838,7 +842,12 @@ func (s *Server) metadata(w *exchange, r *http.Request, _ caller) error {
 	if key == "glob" && len(value) > maxPattern {
 		return fail(http.StatusBadRequest, "the pattern has more than %d bytes", maxPattern)
 	}
-	found, complete := s.catalog.search(r.Context(), key, value)
+	inStore := value
+	if key == "glob" {
+		inStore = globOf(value)
+	}
+	found, complete := s.catalog.search(r.Context(), key, inStore)
+	found, complete = s.named(r, key, value, found, complete)
 	if found == nil {
 		found = []entry{}
 	}

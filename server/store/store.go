@@ -131,13 +131,22 @@ type Spool struct {
 
 // Spool reads a file to the local disk. The caller closes the Spool.
 func (s *Store) Spool(ctx context.Context, r io.Reader) (*Spool, error) {
+	return s.SpoolFor(ctx, r, nil)
+}
+
+// SpoolFor is Spool for a file that others can read meanwhile; nil for one that nobody does.
+func (s *Store) SpoolFor(ctx context.Context, r io.Reader, early *Arriving) (*Spool, error) {
 	s.init()
 	f, err := s.scratch()
 	if err != nil {
 		return nil, err
 	}
 	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(f, h), io.LimitReader(&untilDone{ctx, r}, s.MaxFile+1))
+	var out io.Writer = f
+	if early != nil {
+		out = &growing{f, early, 0}
+	}
+	n, err := io.Copy(io.MultiWriter(out, h), io.LimitReader(&untilDone{ctx, r}, s.MaxFile+1))
 	if err == nil && n > s.MaxFile {
 		err = fmt.Errorf("%w: more than %d bytes", ErrTooLarge, s.MaxFile)
 	}
@@ -173,6 +182,8 @@ type Claim struct {
 	ID     buildid.ID // zero for no claim
 	Object string     // SHA-256 of its bytes, "" for no claim
 	Origin Origin
+	// Verified is called when the file is what was claimed, before it is stored; nil for no call.
+	Verified func(Facts)
 }
 
 // Added is what became of a file.
@@ -199,6 +210,9 @@ func (s *Store) Add(ctx context.Context, spool *Spool, claim Claim) (Added, erro
 	}
 	if !facts.Executable && !facts.Debug {
 		return Added{}, &FormatError{fmt.Errorf("%s: neither code nor debug information is in it", claim.Origin.name())}
+	}
+	if claim.Verified != nil {
+		claim.Verified(facts)
 	}
 	object, err := s.putObject(ctx, spool)
 	if err != nil {
