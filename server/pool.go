@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"hallmark/server/api"
 )
 
 // A pool is what clients share and there is only so much of: requests under way, work that costs much, memory. No client
@@ -178,6 +180,13 @@ func (p *pool) inUse() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.used
+}
+
+// state returns how a pool is.
+func (p *pool) state(of string) api.Pool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return api.Pool{Of: of, Size: p.size, InUse: p.used, Clients: len(p.clients)}
 }
 
 // A slot is a part of a pool that one request holds. A request that only waits gives it back meanwhile: for a client that

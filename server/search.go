@@ -118,6 +118,8 @@ func (s *Server) health(w *exchange, r *http.Request, who caller) error {
 		Symbolizes: s.Symbols != nil, Forwards: s.Forward != nil, Who: who.name, Tokens: s.Tokens != "",
 	}
 	out.BrokenFiles, out.Broken = s.brokenFiles()
+	out.DamagedLists, out.Pools = s.Store.DamagedLists(), s.pools()
+	out.MemoryBytes, out.StoreBytes, out.Version = residentMemory(), s.stored.Load(), version()
 	if s.Local != nil {
 		out.ScannedPackages, out.ScannedIdentities = s.Local.Counts()
 	}

@@ -15,9 +15,11 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -56,6 +58,8 @@ type Config struct {
 	// Admits returns why the client of a connection with TLS is refused, which it was not when it was made; nil for
 	// a server that asks nobody.
 	Admits func(*tls.ConnectionState) error
+	// CORS lets pages of all sites that a browser shows ask for files and their names.
+	CORS bool
 	// ReadOnly refuses uploads.
 	ReadOnly bool
 	// CollectEvery is how often one of the servers of the store removes what need not be kept; 0 for
@@ -161,6 +165,8 @@ func New(c Config) *Server {
 		}
 	}
 	s.Store.OnBroken, s.Store.ReadOnly = s.noteBroken, s.ReadOnly
+	s.Store.OnDamage = s.noteDamage
+	s.metrics.gauges["hallmark_damaged_lists"] = s.Store.DamagedLists
 	s.metrics.gauges["hallmark_broken_objects"] = func() int64 { return int64(len(s.Store.Broken())) }
 	s.metrics.gauges["hallmark_identities"] = s.catalog.len
 	s.metrics.gauges["hallmark_store_bytes"] = s.stored.Load
@@ -200,7 +206,29 @@ func (s *Server) share() {
 		s.metrics.gauges[withLabels("hallmark_requests_under_way", "of", kind)] = g.inUse
 	}
 	s.metrics.gauges["hallmark_heavy_under_way"] = s.heavy.inUse
+	for of, p := range s.shared() {
+		s.metrics.gauges[withLabels("hallmark_pool_size", "of", of)] = func() int64 { return p.size }
+		s.metrics.gauges[withLabels("hallmark_pool_in_use", "of", of)] = p.inUse
+		s.metrics.gauges[withLabels("hallmark_pool_clients", "of", of)] = func() int64 { return int64(p.state(of).Clients) }
+	}
 	s.metrics.gauges["hallmark_connections"] = s.conns.count
+}
+
+// shared returns what clients share, by the names that health has for it.
+func (s *Server) shared() map[string]*pool {
+	return map[string]*pool{
+		"requests": &s.gates.known.pool, "strangers": &s.gates.strangers.pool, "watchers": &s.gates.watch.pool, "heavy": &s.heavy,
+		"files": &s.files.pool, "bodies": &s.profiles.bodies, "profiles": &s.profiles.decoded,
+	}
+}
+
+// pools returns the state of what clients share.
+func (s *Server) pools() (all []api.Pool) {
+	shared := s.shared()
+	for _, of := range slices.Sorted(maps.Keys(shared)) {
+		all = append(all, shared[of].state(of))
+	}
+	return all
 }
 
 // filesOfHeavy is how many files can be on their way for each request that may cost much: they take room on the disk.
@@ -211,14 +239,16 @@ const filesOfHeavy = 4
 func (s *Server) Load(ctx context.Context) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
+	var damaged *store.DamagedError
 	for m, err := range s.Store.Changes(ctx, &s.loaded) {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case m == nil && errors.Is(err, blob.ErrUnavailable):
 			return err
+		case errors.As(err, &damaged): // it is in the log
 		case err != nil:
-			s.Log.Error("a manifest is damaged", "error", err)
+			s.Log.Error("a manifest cannot be read", "error", err)
 		default:
 			s.Store.OnChange(m)
 		}
@@ -298,6 +328,18 @@ func (s *Server) routes() {
 
 // route answers what is asked for while others wait, and paths that are not to be cleaned.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	if s.CORS && (strings.HasPrefix(r.URL.Path, "/buildid/") || r.URL.Path == "/metadata") {
+		h := w.Header()
+		h.Set("Access-Control-Allow-Origin", "*")
+		if r.Method == http.MethodOptions {
+			h.Set("Access-Control-Allow-Methods", "GET, HEAD")
+			h.Set("Access-Control-Allow-Headers", "Authorization, Range")
+			h.Set("Access-Control-Max-Age", "86400")
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		h.Set("Access-Control-Expose-Headers", "ETag, X-DEBUGINFOD-SIZE, X-DEBUGINFOD-FILE, X-DEBUGINFOD-ARCHIVE")
+	}
 	switch {
 	case r.URL.Path == "/healthz":
 		fmt.Fprintln(w, "alive")
@@ -503,10 +545,11 @@ func statusOf(err error) int {
 	var tooLarge *http.MaxBytesError
 	var limit *limitError
 	var broken *store.BrokenError
+	var damaged *store.DamagedError
 	switch {
 	case errors.As(err, &known):
 		return known.status
-	case errors.As(err, &broken):
+	case errors.As(err, &broken), errors.As(err, &damaged):
 		return http.StatusNotFound
 	case errors.As(err, &limit):
 		return http.StatusTooManyRequests

@@ -385,14 +385,22 @@ const manifestName = "/manifest.json"
 
 func manifestKey(id buildid.ID) string { return keyOf("id", id) + manifestName }
 
-func decodeManifest(b []byte) (*Manifest, error) {
+// decodeManifest decodes what the store has under a key.
+func (s *Store) decodeManifest(key string, b []byte) (*Manifest, error) {
 	m := new(Manifest)
-	if err := decodeSealed(b, m); err != nil {
-		return nil, err
+	err := decodeSealed(b, m)
+	switch {
+	case err == nil && m.Version > manifestVersion: // a newer server wrote it
+		return nil, fmt.Errorf("%s: version %d of a manifest, where %d is known", key, m.Version, manifestVersion)
+	case err == nil && m.Version != manifestVersion:
+		err = fmt.Errorf("version %d of a manifest", m.Version)
+	case err == nil && manifestKey(m.ID) != key:
+		err = fmt.Errorf("it is of %v", m.ID)
 	}
-	if m.Version != manifestVersion {
-		return nil, fmt.Errorf("version %d of a manifest, where %d is known", m.Version, manifestVersion)
+	if err != nil {
+		return nil, s.damagedList(key, err)
 	}
+	s.soundList(key)
 	return m, nil
 }
 

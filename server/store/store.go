@@ -60,6 +60,8 @@ type Store struct {
 	// OnChange is called after a manifest was read anew or written, with one without files where it
 	// is gone; nil for no call.
 	OnChange func(*Manifest)
+	// OnDamage is called with each list that is found damaged, once; nil for no call.
+	OnDamage func(key string, why error)
 	// OnBroken is called with each object that is found broken, once; nil for no call.
 	OnBroken func(Broken)
 	// ReadOnly writes no marks of broken objects.
@@ -69,10 +71,11 @@ type Store struct {
 	cache   *seekable.Cache
 	objects objects
 
-	mu     sync.Mutex
-	broken map[string]Broken
-	known  map[buildid.ID]knownManifest
-	seen   uint64 // manifests that came into known
+	mu      sync.Mutex
+	broken  map[string]Broken
+	damaged map[string]bool // lists, by key
+	known   map[buildid.ID]knownManifest
+	seen    uint64 // manifests that came into known
 }
 
 // A knownManifest is one that was read not long ago, nil where there was none.
@@ -105,7 +108,7 @@ func (s *Store) init() {
 			s.Now = time.Now
 		}
 		s.cache = seekable.NewCache(s.CacheSize)
-		s.known, s.broken = map[buildid.ID]knownManifest{}, map[string]Broken{}
+		s.known, s.broken, s.damaged = map[buildid.ID]knownManifest{}, map[string]Broken{}, map[string]bool{}
 	})
 }
 
@@ -312,7 +315,10 @@ func (s *Store) change(ctx context.Context, id buildid.ID, apply func(*Manifest)
 	for try := range swaps {
 		k, _ := s.lookUp(id)
 		m, tag, err := s.read(ctx, id)
-		if err != nil && !errors.Is(err, blob.ErrNotExist) {
+		if isDamaged(err) && k.m != nil {
+			m, tag, err = s.rewrite(ctx, id, tag, k.m)
+		}
+		if err != nil && !errors.Is(err, blob.ErrNotExist) && !isDamaged(err) {
 			return nil, err
 		}
 		if m == nil {
@@ -355,20 +361,14 @@ func (s *Store) change(ctx context.Context, id buildid.ID, apply func(*Manifest)
 	return nil, fmt.Errorf("%v: %w: its manifest changes all the time", id, blob.ErrUnavailable)
 }
 
-// read reads a manifest from the store.
+// read reads a manifest from the store, with a tag by which it can be changed, also where it is damaged.
 func (s *Store) read(ctx context.Context, id buildid.ID) (*Manifest, string, error) {
 	b, info, err := blob.Read(ctx, s.Blobs, manifestKey(id), blob.MaxSwap)
 	if err != nil {
 		return nil, "", err
 	}
-	m, err := decodeManifest(b)
-	if err == nil && m.ID != id {
-		err = fmt.Errorf("it is of %v", m.ID)
-	}
-	if err != nil {
-		return nil, "", fmt.Errorf("%s: %w", info.Key, err)
-	}
-	return m, info.Tag, nil
+	m, err := s.decodeManifest(info.Key, b)
+	return m, info.Tag, err
 }
 
 // lookUp returns what is known of an identity.
@@ -423,7 +423,13 @@ func (s *Store) Manifest(ctx context.Context, id buildid.ID) (*Manifest, error) 
 		return k.m, nil
 	}
 	m, tag, err := s.read(ctx, id)
+	if isDamaged(err) && k.m != nil && !s.ReadOnly {
+		m, tag, err = s.rewrite(ctx, id, tag, k.m)
+	}
 	switch {
+	case isDamaged(err):
+		s.remember(id, k, nil, "")
+		return nil, fmt.Errorf("%w: %w", none, err)
 	case errors.Is(err, blob.ErrNotExist), err == nil && len(m.Files) == 0:
 		s.remember(id, k, nil, "")
 		return nil, none
@@ -484,7 +490,7 @@ func (s *Store) Changes(ctx context.Context, known *Seen) iter.Seq2[*Manifest, e
 			}
 			var m *Manifest
 			if err == nil {
-				m, err = decodeManifest(b)
+				m, err = s.decodeManifest(info.Key, b)
 			}
 			if m != nil {
 				now.id = m.ID
@@ -492,9 +498,7 @@ func (s *Store) Changes(ctx context.Context, known *Seen) iter.Seq2[*Manifest, e
 			if !errors.Is(err, blob.ErrUnavailable) {
 				known.all[info.Key] = now
 			}
-			if err != nil {
-				err = fmt.Errorf("%s: %w", info.Key, err)
-			} else if !ok && len(m.Files) == 0 {
+			if err == nil && !ok && len(m.Files) == 0 {
 				continue
 			}
 			if !yield(m, err) {
