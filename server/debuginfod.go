@@ -128,6 +128,10 @@ func headerText(s string) string {
 // Several files can have one time, such as that of the last change of what they were built from. So no client that asks by
 // a time alone has a part of one file, or an old file, taken for another one.
 func serve(w http.ResponseWriter, r *http.Request, tag string, size int64, modified time.Time, content io.ReadSeeker) error {
+	// elfutils' client has a limit of its user's (debuginfod(8)).
+	if most, err := strconv.ParseInt(r.Header.Get("X-DEBUGINFOD-MAXSIZE"), 10, 64); err == nil && most > 0 && size > most {
+		return fail(http.StatusNotAcceptable, "the file has %d bytes, above the limit of %d that the request has", size, most)
+	}
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("X-DEBUGINFOD-SIZE", strconv.FormatInt(size, 10))

@@ -51,6 +51,18 @@ func (p *pool) take(ctx context.Context, client string, n int64, wait time.Durat
 	return s, nil
 }
 
+// try takes a part of a pool for a client where it can have it now. What it returns gives it back.
+func (p *pool) try(client string, n int64) (done func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.mayHave(client, n) {
+		p.forget(client)
+		return nil, p.busy
+	}
+	p.add(client, n)
+	return func() { p.give(client, n) }, nil
+}
+
 // wait returns when a client has its part, or when ctx is done.
 func (p *pool) wait(ctx context.Context, client string, n int64) error {
 	if ctx.Err() != nil {

@@ -154,7 +154,7 @@ func New(c Config) *Server {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{Config: c, catalog: newCatalog(), metrics: newMetrics(), name: newName()}
+	s := &Server{Config: c, catalog: newCatalog(), metrics: newMetrics(), name: newName(), viewer: newViewer()}
 	s.share()
 	s.guard = guard{file: c.Tokens, log: c.Log.Error}
 	s.meter = meter{Limits: c.Limits, now: s.now}
@@ -180,7 +180,7 @@ func New(c Config) *Server {
 		c.Symbols.Made = func(result string) { s.metrics.add(1, "hallmark_indexes_total", "result", result) }
 	}
 	s.profiles.waiting = make(chan struct{}, waitingSenders)
-	s.viewer, s.started = newViewer(), time.Now()
+	s.started = time.Now()
 	s.metrics.gauges["hallmark_profiles_open"] = s.opened.count
 	if f := c.Forward; f != nil {
 		f.Prepare, f.Log = s.prepare, c.Log
@@ -219,6 +219,7 @@ func (s *Server) shared() map[string]*pool {
 	return map[string]*pool{
 		"requests": &s.gates.known.pool, "strangers": &s.gates.strangers.pool, "watchers": &s.gates.watch.pool, "heavy": &s.heavy,
 		"files": &s.files.pool, "bodies": &s.profiles.bodies, "profiles": &s.profiles.decoded,
+		"questions": &s.viewer.turns.places, "downloads": &s.viewer.turns.downloads, "answers": &s.viewer.turns.unsent,
 	}
 }
 

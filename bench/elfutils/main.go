@@ -155,14 +155,12 @@ func script(root, dir, name string) (word, why string) {
 
 // failedAt returns the last command that a script ran before it reported errors.
 func failedAt(out []byte) string {
-	before, _, found := bytes.Cut(out, []byte("+ err\n"))
-	if !found {
-		before, _, _ = bytes.Cut(out, []byte("ERROR REPORTS"))
-	}
+	before, _, _ := bytes.Cut(out, []byte("echo ERROR REPORTS"))
 	lines := strings.Split(strings.TrimSpace(string(before)), "\n")
 	for _, line := range slices.Backward(lines) {
-		if strings.HasPrefix(line, "+") && !strings.HasPrefix(line, "++ err") {
-			return strings.TrimLeft(line, "+ ")
+		text := strings.TrimLeft(line, "+ ")
+		if strings.HasPrefix(line, "+") && text != "" && text != "err" && !strings.HasPrefix(text, "trap ") {
+			return text[:min(len(text), 150)]
 		}
 	}
 	return last(out, 1)

@@ -12,12 +12,16 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"hallmark/debuginfo/debuginfod"
 	"hallmark/server"
@@ -28,9 +32,10 @@ import (
 
 // asked is what the flags of elfutils' server ask for, as far as Hallmark's has it.
 type asked struct {
-	port string
-	cors bool
-	dirs []string
+	port    string
+	cors    bool
+	passive bool
+	dirs    []string
 }
 
 // takesValue has the flags of debuginfod(8) that have a value: as the next argument, or behind the letter.
@@ -44,9 +49,11 @@ func parse(args []string) (a asked, err error) {
 		switch {
 		case arg == "--cors":
 			a.cors = true
+		case arg == "--passive":
+			a.passive = true
 		case name == "--port" && hasValue:
 			a.port = value
-		case name == "--koji-sigcache", name == "--passive", name == "--regex-groom", strings.HasPrefix(arg, "--") && hasValue:
+		case name == "--koji-sigcache", name == "--regex-groom", strings.HasPrefix(arg, "--") && hasValue:
 		case strings.HasPrefix(arg, "--"): // with its value behind it
 			i++
 		case strings.HasPrefix(arg, "-") && len(arg) > 1:
@@ -114,6 +121,11 @@ func serve(args []string) error {
 	again := make(chan os.Signal, 100)
 	signal.Notify(again, syscall.SIGUSR1, syscall.SIGUSR2)
 	go n.scans(ctx, scanner, again)
+	if !a.passive {
+		for _, name := range []string{"scan", "groom", "traverse"} {
+			go thread(name)
+		}
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:"+a.port)
 	if err != nil {
 		return err
@@ -132,6 +144,15 @@ func serve(args []string) error {
 		return err
 	}
 	return nil
+}
+
+// thread has a thread with a name of elfutils' server, which scripts look for before they go on.
+func thread(name string) {
+	runtime.LockOSThread()
+	if p, err := unix.BytePtrFromString(name); err == nil {
+		_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(p)), 0, 0, 0) // a script says what it lacks
+	}
+	select {}
 }
 
 // numbers are those that scripts wait for.

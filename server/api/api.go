@@ -310,7 +310,8 @@ type Health struct {
 }
 
 // A Pool is what clients share: "requests", "strangers" (requests without a token), "watchers" (requests for the state of the
-// server), "heavy" (requests that cost much), "files" (uploads), and the bytes of "bodies" and "profiles".
+// server), "heavy" (requests that cost much), "files" (uploads), "questions" and "downloads" of pages, and the bytes of "bodies",
+// "profiles" and "answers" of pages.
 type Pool struct {
 	Of      string `json:"of"`
 	Size    int64  `json:"size"`
