@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -103,13 +102,10 @@ func (s *Server) describeFile(w http.ResponseWriter, f *store.File) {
 
 func describeOrigin(h http.Header, o store.Origin) {
 	if o.Path != "" {
-		name := o.Path
-		if o.Archive == "" {
-			name = path.Base(name)
-		} else {
+		h.Set("X-DEBUGINFOD-FILE", headerText(o.Path))
+		if o.Archive != "" {
 			h.Set("X-DEBUGINFOD-ARCHIVE", headerText(o.Archive))
 		}
-		h.Set("X-DEBUGINFOD-FILE", headerText(name))
 	}
 }
 

@@ -379,7 +379,11 @@ func TestBesideElfutils(t *testing.T) {
 	}
 	one, two := ask(t, "GET", theirs+"/buildid/"+id+"/executable", nil), ask(t, "GET", ours+"/buildid/"+id+"/executable", nil)
 	for _, name := range []string{"X-Debuginfod-Size", "X-Debuginfod-File", "X-Debuginfod-Archive", "Content-Type"} {
-		if a, b := one.Header.Get(name), two.Header.Get(name); a != b {
+		a, b := one.Header.Get(name), two.Header.Get(name)
+		if name == "X-Debuginfod-File" && !strings.Contains(a, "/") { // as elfutils 0.188 has it
+			b = filepath.Base(b)
+		}
+		if a != b {
 			t.Errorf("%s: %q, and %q here", name, a, b)
 		}
 	}
