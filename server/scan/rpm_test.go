@@ -295,3 +295,37 @@ func TestEarlyDamage(t *testing.T) {
 		}
 	}
 }
+
+// TestArchive has the sources of its own files in an archive, and no others.
+func TestArchive(t *testing.T) {
+	work, dir := t.TempDir(), t.TempDir()
+	id := makeProgram(t, work)
+	write(t, filepath.Join(work, "etc/secret"), []byte("secret"))
+	must(t, work, "tar", "-c", "-z", "-f", filepath.Join(dir, "a.tar.gz"), "full", "p.c", "etc/secret")
+	write(t, filepath.Join(work, "q.c"), []byte("int q;"))
+	must(t, work, "tar", "-c", "-f", filepath.Join(dir, "b.tar"), "q.c")
+	s := newScanner(t, dir)
+	if err := s.Scan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Publish(t.Context(), id, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	m, err := s.Store.Manifest(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"/p.c": true, "/etc/secret": false, "/q.c": false} {
+		r, o, ok, err := s.Source(t.Context(), id, m, name)
+		if err != nil || ok != want {
+			t.Errorf("%s: %t, %v", name, ok, err)
+		}
+		if r != nil {
+			info, err := os.Stat(filepath.Join(work, "p.c"))
+			if err != nil || o.Modified.Unix() != info.ModTime().Unix() {
+				t.Errorf("%v, %v", o.Modified, err)
+			}
+			r.Close()
+		}
+	}
+}

@@ -395,8 +395,12 @@ func (s *Scanner) lookIn(ctx context.Context, f *os.File, path string, out *scan
 		return nil
 	}
 	var l looking
-	return packages.Walk(ctx, bufio.NewReaderSize(f, 1<<20), path, s.Limits, describe, func(m packages.Member) error {
+	err := packages.Walk(ctx, bufio.NewReaderSize(f, 1<<20), path, s.Limits, describe, func(m packages.Member) error {
 		if out.Build != "" && strings.HasPrefix(m.Path, sourceDir) {
+			out.Sources = append(out.Sources, m.Path)
+			return nil
+		}
+		if out.Build == "" && isSource(m.Path) {
 			out.Sources = append(out.Sources, m.Path)
 			return nil
 		}
@@ -409,7 +413,21 @@ func (s *Scanner) lookIn(ctx context.Context, f *os.File, path string, out *scan
 		}
 		return nil
 	})
+	switch { // an archive that says of no build has the sources of its own files
+	case out.Build != "" || len(out.Sources) == 0:
+	case len(out.ELF) == 0:
+		out.Sources = nil
+	default:
+		out.Build = "archive " + path
+	}
+	return err
 }
+
+// isSource reports whether a name is that of a source file, by its ending.
+func isSource(name string) bool { return slices.Contains(sourceEnds, filepath.Ext(name)) }
+
+var sourceEnds = []string{".c", ".h", ".cc", ".hh", ".cpp", ".hpp", ".cxx", ".hxx", ".c++", ".h++", ".C", ".H", ".inc", ".inl", ".ipp", ".tcc", ".s", ".S", ".asm",
+	".go", ".rs", ".d", ".m", ".mm", ".f", ".F", ".f90", ".F90", ".f95", ".adb", ".ads", ".zig", ".nim", ".swift", ".y", ".l", ".cu", ".vala", ".ml", ".pas"}
 
 // Publish takes what there is of an identity into the store, and reports whether that was
 // something that the store did not have. Files that cannot be read are passed over. Debug files go first where

@@ -69,7 +69,7 @@ func (t *taking) takeFrom(ctx context.Context, f *os.File, origin store.Origin, 
 			return nil
 		}
 		o := origin
-		o.Path, o.Package, o.Build, o.Modified = m.Path, m.Meta.Package(), m.Meta.Build(), m.Modified
+		o.Path, o.Package, o.Build, o.Modified = m.Path, m.Meta.Package(), t.places[0].in.Build, m.Modified
 		err := t.add(ctx, io.MultiReader(bytes.NewReader(start), m), m.Size, o)
 		var mismatch *store.MismatchError
 		var format *store.FormatError
