@@ -169,7 +169,7 @@ func TestUploadAndGet(t *testing.T) {
 	upload(t, base, p.debug, "name=/usr/lib/debug/prog.debug").want(t, 201)
 
 	exe := ask(t, "GET", url+"/executable", nil).want(t, 200)
-	if !bytes.Equal(exe.body, p.stripped) || exe.Header.Get("X-DEBUGINFOD-SIZE") != fmt.Sprint(len(p.stripped)) || exe.Header.Get("X-DEBUGINFOD-FILE") != "prog" {
+	if !bytes.Equal(exe.body, p.stripped) || exe.Header.Get("X-DEBUGINFOD-SIZE") != fmt.Sprint(len(p.stripped)) || exe.Header.Get("X-DEBUGINFOD-FILE") != "/usr/bin/prog" {
 		t.Errorf("%d bytes, %v", len(exe.body), exe.Header)
 	}
 	if debug := ask(t, "GET", url+"/debuginfo", nil).want(t, 200); !bytes.Equal(debug.body, p.debug) {
