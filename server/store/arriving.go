@@ -6,8 +6,7 @@ import (
 	"io"
 	"os"
 	"sync"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // An Arriving is a file on its way into the store, which others can read meanwhile. Its last byte is there when all of it
@@ -76,7 +75,12 @@ func (a *Arriving) Open(ctx context.Context) (*ArrivingReader, error) {
 	if a.file == nil {
 		return nil, errors.Join(errCutShort, a.err)
 	}
-	fd, err := unix.FcntlInt(a.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	syscall.ForkLock.RLock()
+	fd, err := syscall.Dup(int(a.file.Fd()))
+	if err == nil {
+		syscall.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
 	if err != nil {
 		return nil, err
 	}
