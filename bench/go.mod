@@ -24,6 +24,11 @@ require (
 	github.com/gobwas/ws v1.4.0 // indirect
 	github.com/ianlancetaylor/demangle v0.0.0-20260724033716-83e58baca724 // indirect
 	github.com/xi2/xz v0.0.0-20171230120015-48954b6210f8 // indirect
+	go.opentelemetry.io/proto/slim/otlp v1.11.0 // indirect
+	go.opentelemetry.io/proto/slim/otlp/collector/profiles/v1development v0.4.0 // indirect
+	go.opentelemetry.io/proto/slim/otlp/profiles/v1development v0.4.0 // indirect
+	golang.org/x/arch v0.33.0 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
 )
 
 replace hallmark => ../

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -128,8 +129,16 @@ func claimOf(q url.Values, object string, who caller) (c store.Claim, err error)
 		}
 	}
 	trust, _ := who.trust()
-	c.Origin = store.Origin{Trust: trust, Via: "push", Who: who.name, Path: q.Get("name"), Archive: q.Get("archive"), Package: q.Get("package"), Build: q.Get("build")}
+	c.Origin = store.Origin{Trust: trust, Via: "push", Who: who.name, Path: q.Get("name"), Archive: q.Get("archive"), Package: q.Get("package"), Build: q.Get("build"), Modified: modifiedOf(q)}
 	return c, nil
+}
+
+// modifiedOf returns when a client says that a file was changed last, in seconds since 1970; zero where it does not.
+func modifiedOf(q url.Values) time.Time {
+	if n, err := strconv.ParseInt(q.Get("modified"), 10, 64); err == nil {
+		return time.Unix(n, 0)
+	}
+	return time.Time{}
 }
 
 // whole takes a file in one request.

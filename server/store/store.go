@@ -60,6 +60,8 @@ type Store struct {
 	// OnChange is called after a manifest was read anew or written, with one without files where it
 	// is gone; nil for no call.
 	OnChange func(*Manifest)
+	// OnDamage is called with each list that is found damaged, once; nil for no call.
+	OnDamage func(key string, why error)
 	// OnBroken is called with each object that is found broken, once; nil for no call.
 	OnBroken func(Broken)
 	// ReadOnly writes no marks of broken objects.
@@ -69,10 +71,11 @@ type Store struct {
 	cache   *seekable.Cache
 	objects objects
 
-	mu     sync.Mutex
-	broken map[string]Broken
-	known  map[buildid.ID]knownManifest
-	seen   uint64 // manifests that came into known
+	mu      sync.Mutex
+	broken  map[string]Broken
+	damaged map[string]bool // lists, by key
+	known   map[buildid.ID]knownManifest
+	seen    uint64 // manifests that came into known
 }
 
 // A knownManifest is one that was read not long ago, nil where there was none.
@@ -105,7 +108,7 @@ func (s *Store) init() {
 			s.Now = time.Now
 		}
 		s.cache = seekable.NewCache(s.CacheSize)
-		s.known, s.broken = map[buildid.ID]knownManifest{}, map[string]Broken{}
+		s.known, s.broken, s.damaged = map[buildid.ID]knownManifest{}, map[string]Broken{}, map[string]bool{}
 	})
 }
 
@@ -131,13 +134,22 @@ type Spool struct {
 
 // Spool reads a file to the local disk. The caller closes the Spool.
 func (s *Store) Spool(ctx context.Context, r io.Reader) (*Spool, error) {
+	return s.SpoolFor(ctx, r, nil)
+}
+
+// SpoolFor is Spool for a file that others can read meanwhile; nil for one that nobody does.
+func (s *Store) SpoolFor(ctx context.Context, r io.Reader, early *Arriving) (*Spool, error) {
 	s.init()
 	f, err := s.scratch()
 	if err != nil {
 		return nil, err
 	}
 	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(f, h), io.LimitReader(&untilDone{ctx, r}, s.MaxFile+1))
+	var out io.Writer = f
+	if early != nil {
+		out = &growing{f, early, 0}
+	}
+	n, err := io.Copy(io.MultiWriter(out, h), io.LimitReader(&untilDone{ctx, r}, s.MaxFile+1))
 	if err == nil && n > s.MaxFile {
 		err = fmt.Errorf("%w: more than %d bytes", ErrTooLarge, s.MaxFile)
 	}
@@ -173,6 +185,8 @@ type Claim struct {
 	ID     buildid.ID // zero for no claim
 	Object string     // SHA-256 of its bytes, "" for no claim
 	Origin Origin
+	// Verified is called when the file is what was claimed, before it is stored; nil for no call.
+	Verified func(Facts)
 }
 
 // Added is what became of a file.
@@ -199,6 +213,9 @@ func (s *Store) Add(ctx context.Context, spool *Spool, claim Claim) (Added, erro
 	}
 	if !facts.Executable && !facts.Debug {
 		return Added{}, &FormatError{fmt.Errorf("%s: neither code nor debug information is in it", claim.Origin.name())}
+	}
+	if claim.Verified != nil {
+		claim.Verified(facts)
 	}
 	object, err := s.putObject(ctx, spool)
 	if err != nil {
@@ -298,7 +315,10 @@ func (s *Store) change(ctx context.Context, id buildid.ID, apply func(*Manifest)
 	for try := range swaps {
 		k, _ := s.lookUp(id)
 		m, tag, err := s.read(ctx, id)
-		if err != nil && !errors.Is(err, blob.ErrNotExist) {
+		if isDamaged(err) && k.m != nil {
+			m, tag, err = s.rewrite(ctx, id, tag, k.m)
+		}
+		if err != nil && !errors.Is(err, blob.ErrNotExist) && !isDamaged(err) {
 			return nil, err
 		}
 		if m == nil {
@@ -341,20 +361,14 @@ func (s *Store) change(ctx context.Context, id buildid.ID, apply func(*Manifest)
 	return nil, fmt.Errorf("%v: %w: its manifest changes all the time", id, blob.ErrUnavailable)
 }
 
-// read reads a manifest from the store.
+// read reads a manifest from the store, with a tag by which it can be changed, also where it is damaged.
 func (s *Store) read(ctx context.Context, id buildid.ID) (*Manifest, string, error) {
 	b, info, err := blob.Read(ctx, s.Blobs, manifestKey(id), blob.MaxSwap)
 	if err != nil {
 		return nil, "", err
 	}
-	m, err := decodeManifest(b)
-	if err == nil && m.ID != id {
-		err = fmt.Errorf("it is of %v", m.ID)
-	}
-	if err != nil {
-		return nil, "", fmt.Errorf("%s: %w", info.Key, err)
-	}
-	return m, info.Tag, nil
+	m, err := s.decodeManifest(info.Key, b)
+	return m, info.Tag, err
 }
 
 // lookUp returns what is known of an identity.
@@ -409,7 +423,13 @@ func (s *Store) Manifest(ctx context.Context, id buildid.ID) (*Manifest, error) 
 		return k.m, nil
 	}
 	m, tag, err := s.read(ctx, id)
+	if isDamaged(err) && k.m != nil && !s.ReadOnly {
+		m, tag, err = s.rewrite(ctx, id, tag, k.m)
+	}
 	switch {
+	case isDamaged(err):
+		s.remember(id, k, nil, "")
+		return nil, fmt.Errorf("%w: %w", none, err)
 	case errors.Is(err, blob.ErrNotExist), err == nil && len(m.Files) == 0:
 		s.remember(id, k, nil, "")
 		return nil, none
@@ -470,7 +490,7 @@ func (s *Store) Changes(ctx context.Context, known *Seen) iter.Seq2[*Manifest, e
 			}
 			var m *Manifest
 			if err == nil {
-				m, err = decodeManifest(b)
+				m, err = s.decodeManifest(info.Key, b)
 			}
 			if m != nil {
 				now.id = m.ID
@@ -478,9 +498,7 @@ func (s *Store) Changes(ctx context.Context, known *Seen) iter.Seq2[*Manifest, e
 			if !errors.Is(err, blob.ErrUnavailable) {
 				known.all[info.Key] = now
 			}
-			if err != nil {
-				err = fmt.Errorf("%s: %w", info.Key, err)
-			} else if !ok && len(m.Files) == 0 {
+			if err == nil && !ok && len(m.Files) == 0 {
 				continue
 			}
 			if !yield(m, err) {

@@ -423,7 +423,7 @@ func (p *pushing) file(ctx context.Context, f *os.File, name string, want buildi
 		return nil
 	}
 	sources := p.from.of(f, name, info.ID)
-	err = p.pusher.Add(ctx, client.File{PlanFile: api.PlanFile{ID: info.ID, Name: name}, Content: f}, f.Close)
+	err = p.pusher.Add(ctx, client.File{PlanFile: api.PlanFile{ID: info.ID, Name: name}, Modified: modifiedOf(f), Content: f}, f.Close)
 	if err != nil || len(sources) == 0 {
 		return err
 	}
@@ -437,6 +437,15 @@ func (p *pushing) file(ctx context.Context, f *os.File, name string, want buildi
 		}
 	}
 	return nil
+}
+
+// modifiedOf returns when a file was changed last.
+func modifiedOf(f *os.File) time.Time {
+	info, err := f.Stat()
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
 }
 
 func keyOf(f *os.File, name string) pushedFile {
@@ -471,7 +480,7 @@ func (p *pushing) pack(ctx context.Context, f *os.File, name string) error {
 			return ctx.Err()
 		}
 		return p.pusher.Add(ctx, client.File{PlanFile: api.PlanFile{ID: info.ID, Name: m.Path}, Content: member,
-			Archive: filepath.Base(name), Package: m.Meta.Package(), Build: m.Meta.Build()}, member.Close)
+			Archive: filepath.Base(name), Package: m.Meta.Package(), Build: m.Meta.Build(), Modified: m.Modified}, member.Close)
 	})
 	if errors.Is(err, packages.ErrFormat) || errors.Is(err, packages.ErrLimit) {
 		p.refused(name, "", strings.TrimPrefix(err.Error(), name+": "))
@@ -729,7 +738,7 @@ func (p *pushing) source(ctx context.Context, id buildid.ID, path string) error 
 	if err != nil || info.Size() > maxSourceFile {
 		return nil
 	}
-	if err := p.client.SendSource(ctx, id, path, f, info.Size()); err != nil {
+	if err := p.client.SendSource(ctx, id, path, info.ModTime(), f, info.Size()); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	p.given++
