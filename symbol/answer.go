@@ -107,11 +107,11 @@ func hasLength(s string, number int) bool {
 	return false
 }
 
-// named returns frames without the outermost one, if that has no name: what it calls is
-// the outermost that is known. A frame that is alone may have a line only.
+// named returns frames without the outermost one, if that has neither name nor line: what it
+// calls is the outermost that is known.
 func named(frames []Frame) []Frame {
 	last := len(frames) - 1
-	if last < 0 || frames[last].Linkage != "" || last == 0 && frames[0].File != "" {
+	if last < 0 || frames[last].Linkage != "" || frames[last].File != "" {
 		return frames
 	}
 	if last > 0 {
