@@ -136,7 +136,7 @@ func checkOffsets(symbols debuginfo.Symbols, name string, args []string) error {
 	}
 	for _, arg := range args {
 		offset, err := lookupprint.ParseOffset([]byte(arg))
-		if err == nil && symbols.LookupOffset(addr.Offset(offset)).Reason == reason.NoFile {
+		if err == nil && symbols.LookupOffset(addr.Offset(offset)).Reason == reason.DebugFileAlone {
 			return fmt.Errorf("%s: %w", name, errNoOffsets)
 		}
 	}
