@@ -329,7 +329,7 @@ func checkAlone(t *testing.T, debug string, v *version) {
 		"too large":    {changed(func(m *symbol.Mapping) { m.Size += 1 << 30 }), false, unplaced},
 		"file offsets": {[]symbol.Mapping{{Size: 1<<64 - 1}}, false, unplaced},
 		"nobody knows": {nil, false, unplaced},
-		"a rival": {right, true, reason.DifferentContent.Code()},
+		"a rival":      {right, true, reason.DifferentContent.Code()},
 	} {
 		want := c.want
 		if keptOffsets && want == unplaced {

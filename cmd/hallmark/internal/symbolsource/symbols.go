@@ -91,6 +91,11 @@ func (s *Source) noteDifferent(id buildid.ID, paths [2]string) {
 	s.Report(DifferentText(paths))
 }
 
+// UnsignedText says which servers are not asked because of ima:enforcing.
+func UnsignedText(client *debuginfod.Client) string {
+	return "ima:enforcing in DEBUGINFOD_URLS: signatures are not checked, so nobody asks " + plaintext.Line(strings.Join(client.Unsigned, " "))
+}
+
 // noteUncompared reports that a debug file answers whose program is not there.
 func (s *Source) noteUncompared(id buildid.ID, from string) {
 	s.Report("code not compared: " + plaintext.Name(from) + " has a debug file of " + id.String() + " and not its program")
@@ -204,6 +209,9 @@ func CheckPackage(name string) error {
 // use lets servers be asked. The user who waits for them may get tired of it.
 func (s *Source) use(client *debuginfod.Client) {
 	s.Finder.Servers = client
+	if len(client.Unsigned) > 0 {
+		s.Report(UnsignedText(client))
+	}
 	if len(client.URLs) == 0 {
 		return
 	}
