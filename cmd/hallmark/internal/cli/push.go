@@ -215,7 +215,7 @@ func (p *pushing) noteAlone() {
 	names := slices.Sorted(maps.Values(p.alone))
 	shown := plaintext.Name(names[0])
 	if n := len(names) - 1; n > 0 {
-		shown += fmt.Sprintf(" and %s", terminal.Plural(int64(n), "more file"))
+		shown += fmt.Sprintf(" and %s", plaintext.Plural(int64(n), "more file"))
 	}
 	fmt.Fprintf(p.stderr, "hallmark: %s: a debug file, and the server does not have its program:\n"+
 		"  it names the code of what 'hallmark record' recorded, without a comparison; other profiles need the program, too\n", shown)
