@@ -59,6 +59,7 @@ type PlannedFile struct {
 	// Of a file that the server has: as in Stored.
 	Disputed int  `json:"disputed,omitempty"`
 	Served   bool `json:"served,omitempty"`
+	Alone    bool `json:"alone,omitempty"`
 }
 
 // A Stored says what became of a file that was sent.
@@ -68,6 +69,7 @@ type Stored struct {
 	New      bool       `json:"new"`
 	Disputed int        `json:"disputed,omitempty"` // files of other code that have the same identity
 	Served   bool       `json:"served"`             // it is the executable or the debug file that is served
+	Alone    bool       `json:"alone,omitempty"`    // it is the debug file that is served, and there is no executable
 }
 
 // An Identity is what a server knows of an identity: the answer to GET /v1/identities/ID.

@@ -237,6 +237,13 @@ func (m *Manifest) served() (exe, debug *File) {
 	return exe, debug
 }
 
+// DebugFileNames reports whether the debug file may name the code of its program, which is not here: nobody
+// can compare that. One that an agent sent may not, nor one beside a file of other code.
+func (m *Manifest) DebugFileNames() bool {
+	exe, debug := m.served()
+	return exe == nil && debug != nil && debug.Trust() != Agent && len(m.Disputed()) == 0
+}
+
 // believes reports whether a file of some trust may stand for the identity.
 func (m *Manifest) believes(t Trust) bool {
 	return t != Agent || !slices.ContainsFunc(m.Files, func(f File) bool { return f.Trust() != Agent })

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -108,6 +109,7 @@ type pushRecord struct {
 	Action string `json:"action"` // sent, skipped, refused, missing
 	Size   int64  `json:"size,omitempty"`
 	Served *bool  `json:"served,omitempty"`
+	Alone  bool   `json:"alone,omitempty"` // a debug file whose program the server does not have
 	Rivals int    `json:"disputed,omitempty"`
 	Error  string `json:"error,omitempty"`
 
@@ -133,6 +135,7 @@ type pushing struct {
 	wanted int // source files that debug information names
 	given  int // of these, sent
 	seen   map[pushedFile]bool
+	alone  map[buildid.ID]string // names of debug files whose programs the server does not have
 	from   sourceDirs
 
 	profiles []pushedProfile // to be sent when their files are there
@@ -157,7 +160,7 @@ func runPush(ctx context.Context, e *verb.Env, opt *pushOptions, args []string) 
 		return err
 	}
 	defer from.close()
-	p := &pushing{env: e, opt: opt, client: c, bar: progress.New(e.Stderr), seen: map[pushedFile]bool{}, from: from}
+	p := &pushing{env: e, opt: opt, client: c, bar: progress.New(e.Stderr), seen: map[pushedFile]bool{}, alone: map[buildid.ID]string{}, from: from}
 	defer p.bar.Clear()
 	p.stdout, p.stderr = p.bar.Over(e.Stdout), p.bar.Over(e.Stderr)
 	p.out = verb.NewObjectWriter(p.stdout)
@@ -181,6 +184,7 @@ func runPush(ctx context.Context, e *verb.Env, opt *pushOptions, args []string) 
 		}
 	}
 	p.sum("")
+	p.noteAlone()
 	if p.failed > 0 {
 		return verb.ExitStatus(1)
 	}
@@ -201,6 +205,20 @@ func (p *pushing) sum(rest string) {
 		sources = fmt.Sprintf(", %d of %s sent", p.given, plaintext.Plural(int64(p.wanted), "source file"))
 	}
 	fmt.Fprintf(p.stdout, "%s, %d already there, %d failed%s%s\n", sent, p.had, p.failed, sources, rest)
+}
+
+// noteAlone reports debug files whose programs the server does not have, and what they are good for.
+func (p *pushing) noteAlone() {
+	if len(p.alone) == 0 || p.opt.json {
+		return
+	}
+	names := slices.Sorted(maps.Values(p.alone))
+	shown := plaintext.Name(names[0])
+	if n := len(names) - 1; n > 0 {
+		shown += fmt.Sprintf(" and %s", plaintext.Plural(int64(n), "more file"))
+	}
+	fmt.Fprintf(p.stderr, "hallmark: %s: a debug file, and the server does not have its program:\n"+
+		"  it names the code of what 'hallmark record' recorded, without a comparison; other profiles need the program, too\n", shown)
 }
 
 func (p *pushing) ended(ctx context.Context, err error) error {
@@ -229,6 +247,12 @@ func (p *pushing) done(f *client.File, action string, stored api.Stored, err err
 			r.Rivals, r.Served = stored.Disputed, &stored.Served
 		}
 		p.had++
+	}
+	if r.Error == "" {
+		r.Alone = stored.Alone
+		if delete(p.alone, f.ID); r.Alone {
+			p.alone[f.ID] = f.Name
+		}
 	}
 	p.print(r)
 	p.bar.Set(0, fmt.Sprintf("%d sent, %d already there", p.sent, p.had))
