@@ -1,6 +1,7 @@
 package debuginfo
 
 import (
+	"debug/elf"
 	"fmt"
 	"io/fs"
 	"os"
@@ -276,7 +277,81 @@ func TestFormsOfDebugFiles(t *testing.T) {
 				}
 				run(t, v.name, stripped, debug)
 				checkJoined(t, dir, stripped, v)
+				checkAlone(t, debug, v)
 			})
+		}
+	}
+}
+
+// checkAlone wants a debug file without its program to answer for offsets of it, where mappings of
+// the program show where these are, and for nothing where they do not.
+func checkAlone(t *testing.T, debug string, v *version) {
+	t.Helper()
+	program, err := elf.Open(v.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	const page = 4096
+	var right []symbol.Mapping
+	var offset addr.Offset
+	for _, p := range program.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
+			offset = addr.Offset(uint64(v.at) - p.Vaddr + p.Off)
+			skew := p.Vaddr % page
+			right = append(right, symbol.Mapping{
+				Start: addr.Virt(p.Vaddr - skew), Offset: addr.Offset(p.Off - skew),
+				Size: (skew + p.Filesz + page - 1) &^ (page - 1),
+			})
+		}
+	}
+	file, err := symbol.OpenFile(debug)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keptOffsets := slices.ContainsFunc(file.Segments(), func(s symbol.Segment) bool { return s.Executable() && s.Holds(offset) })
+	file.Close()
+	changed := func(change func(*symbol.Mapping)) []symbol.Mapping {
+		all := slices.Clone(right)
+		for i := range all {
+			change(&all[i])
+		}
+		return all
+	}
+	unplaced := reason.DebugFileAlone.Code()
+	for name, c := range map[string]struct {
+		mapped []symbol.Mapping
+		rival  bool
+		want   string
+	}{
+		"as recorded":  {right, false, v.function},
+		"in a process": {changed(func(m *symbol.Mapping) { m.Start += 0x5581_0000_0000 }), false, unplaced},
+		"too large":    {changed(func(m *symbol.Mapping) { m.Size += 1 << 30 }), false, unplaced},
+		"file offsets": {[]symbol.Mapping{{Size: 1<<64 - 1}}, false, unplaced},
+		"nobody knows": {nil, false, unplaced},
+		"a rival":      {right, true, reason.DifferentContent.Code()},
+	} {
+		want := c.want
+		if keptOffsets && want == unplaced {
+			want = v.function // its own headers show it
+		}
+		told := ""
+		l := &Library{Finder: Finder{Dirs: []string{}, Extra: []string{debug}}, Indexes: Indexes{Dir: t.TempDir()}}
+		l.Finder.Uncompared = func(_ buildid.ID, path string) { told = path }
+		q := Query{ID: v.id, Content: v.content, Rival: c.rival, Mapped: c.mapped, Local: true}
+		s, why := l.Get(t.Context(), Request{Query: q})
+		got := why.Code()
+		if s != nil {
+			r := s.LookupOffset(offset)
+			if got = r.Reason.Code(); len(r.Frames) > 0 {
+				got = strings.Clone(r.Frames[0].Linkage)
+			}
+			s.Close()
+		}
+		if got != want {
+			t.Errorf("%s, alone: %s, want %s", name, got, want)
+		} else if (told == debug) != (got == v.function && c.mapped != nil) {
+			t.Errorf("%s, alone: %s is called uncompared", name, told)
 		}
 	}
 }

@@ -77,6 +77,11 @@ type Finder struct {
 	// program counts. It is called by the goroutines of several searches.
 	Differ func(buildid.ID, [2]string)
 
+	// Uncompared is called with the path of each debug file that a Library answers from without its
+	// program, whose code was compared with nothing; nil for no call. It is called by the goroutines
+	// of several searches.
+	Uncompared func(id buildid.ID, path string)
+
 	told sync.Map // of the identities that Differ knows
 
 	scan    sync.Once
@@ -112,6 +117,10 @@ type Query struct {
 	// this name, which distributions do not find by a build ID.
 	Kernel bool
 	Module string
+
+	// Mapped are mappings of the file's code. A Library finds offsets by them where it has a debug file
+	// alone, which does not know where in memory the bytes of its program are.
+	Mapped []symbol.Mapping
 
 	// File is the file itself, if somebody has opened it. The search takes it over.
 	File *symbol.File
@@ -236,11 +245,7 @@ func suits(file *symbol.File, w want) bool {
 
 // hasCode reports whether the file holds the code that its headers speak of: a debug
 // file does not.
-func hasCode(file *symbol.File) bool { return holdsCode(file.Segments()) }
-
-func holdsCode(segments []symbol.Segment) bool {
-	return slices.ContainsFunc(segments, func(s symbol.Segment) bool { return s.Executable() && s.FileSize > 0 })
-}
+func hasCode(file *symbol.File) bool { return file.HasCode() }
 
 // open opens the file at path if its identity is id, or is what perf calls id, and else
 // says why not.

@@ -133,7 +133,7 @@ func (l *Library) Get(ctx context.Context, r Request) (Symbols, reason.Reason) {
 	s, why := l.get(ctx, r)
 	x, ok := s.(*symbol.Index)
 	if !ok {
-		return s, why
+		return l.place(s, &r.Query), why
 	}
 	if r.File != nil {
 		r.Paths, r.File = append(slices.Clip(r.Paths), r.File.Name()), nil
@@ -147,7 +147,7 @@ func (l *Library) Get(ctx context.Context, r Request) (Symbols, reason.Reason) {
 		}
 		return s
 	}
-	return x, why
+	return l.place(x, &r.Query), why
 }
 
 func (l *Library) get(ctx context.Context, r Request) (Symbols, reason.Reason) {
@@ -161,12 +161,24 @@ func (l *Library) get(ctx context.Context, r Request) (Symbols, reason.Reason) {
 			return file, reason.None
 		}
 	}
-	if x := l.remote(ctx, r.Query); x != nil {
-		if r.File != nil {
-			r.File.Close()
+	x := l.remote(ctx, r.Query)
+	if x == nil {
+		return l.local(ctx, r)
+	}
+	if p, ok := x.(interface{ KnowsOffsets() bool }); ok && !p.KnowsOffsets() {
+		if here, why := l.local(ctx, r); here != nil {
+			return here, why
 		}
 		return x, reason.None
 	}
+	if r.File != nil {
+		r.File.Close()
+	}
+	return x, reason.None
+}
+
+// local returns what is on this machine, and what debuginfod servers have.
+func (l *Library) local(ctx context.Context, r Request) (Symbols, reason.Reason) {
 	s := l.Finder.newSearch(ctx, r.Query)
 	if x := l.exact(s); x != nil {
 		return x, reason.None
@@ -280,7 +292,7 @@ func (l *Library) pays(file *symbol.File, addresses int) bool {
 
 // IsComplete reports whether no file can have more to say than an index.
 func IsComplete(x *symbol.Index) bool {
-	return slices.Contains(x.Sources(), symbol.SourceDWARF) && holdsCode(x.Segments())
+	return slices.Contains(x.Sources(), symbol.SourceDWARF) && x.HasCode()
 }
 
 // Detach gives results strings of their own, so that they can be used when the Symbols
@@ -309,7 +321,7 @@ func Detach(results []symbol.Result) {
 // isBetter reports whether a file has more to say than an index: where code is in the
 // file, which is of no interest in a kernel, or from a better source.
 func isBetter(file *symbol.File, x *symbol.Index, isKernel bool) bool {
-	if !isKernel && hasCode(file) != holdsCode(x.Segments()) {
+	if !isKernel && hasCode(file) != x.HasCode() {
 		return hasCode(file)
 	}
 	best, has := file.Sources(), x.Sources()

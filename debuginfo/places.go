@@ -95,9 +95,21 @@ func (s *search) agreesWithLink(file *symbol.File) bool {
 	if err != nil || !id.IsZero() && id.Kind() != buildid.ByContent {
 		return false
 	}
+	return hasSum(file, link)
+}
+
+func hasSum(file *symbol.File, link symbol.DebugLink) bool {
 	sum := crc32.NewIEEE()
-	_, err = io.Copy(sum, io.NewSectionReader(file.Reader(), 0, math.MaxInt64))
+	_, err := io.Copy(sum, io.NewSectionReader(file.Reader(), 0, math.MaxInt64))
 	return err == nil && sum.Sum32() == link.CRC
+}
+
+// isLinked reports whether a debug file with the build ID has the checksum of the debug link as well, and code at
+// the same addresses. Programs that write into others, as prelink does, change the sizes of segments.
+func (s *search) isLinked(file *symbol.File) bool {
+	link, ok := s.file.DebugLink()
+	atSame := slices.EqualFunc(codeSegments(s.file), codeSegments(file), func(a, b codeSegment) bool { return a.virt == b.virt })
+	return ok && atSame && hasSum(file, link)
 }
 
 // inPerfCache returns the files of perf's cache (build_id_cache__cachedir,

@@ -213,7 +213,7 @@ func (s *search) judgeDebug(place Place, file *symbol.File) reason.Reason {
 		return s.judgeProgram(place, file)
 	case s.file == nil:
 		return reason.None
-	case !fits(s.file, file):
+	case !fits(s.file, file) && !(place == ByDebugLink && s.isLinked(file)):
 		s.differ(s.file.Name(), file.Name())
 		return reason.DifferentContent
 	}

@@ -144,6 +144,7 @@ func (c *execClaim) add(one claimant) (found contest) {
 	}
 	isKnown := false
 	c.forgetYoung()
+	c.recall(&one)
 	for i := range c.files {
 		other := &c.files[i]
 		isState := other.isState(&one)
@@ -168,6 +169,20 @@ func (c *execClaim) add(one claimant) (found contest) {
 		c.keep(one)
 	}
 	return found
+}
+
+// recall has a file whose content was not read in time be what the kernel's numbers and times say: one that was met
+// before. Another mount namespace may show it under another path.
+func (c *execClaim) recall(one *claimant) {
+	if !one.content.IsZero() || one.pending != nil || one.key.Content == (bpf.Validity{}) {
+		return
+	}
+	for i := range c.files {
+		if known := &c.files[i]; known.key == one.key && !known.content.IsZero() {
+			one.content, one.trusted = known.content, one.trusted || known.trusted
+			return
+		}
+	}
 }
 
 // keep remembers a file. One that only root or this user can have written takes the place of one that

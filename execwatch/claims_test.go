@@ -206,6 +206,31 @@ func TestExecClaimsWaitForContents(t *testing.T) {
 	}
 }
 
+// TestExecClaimsOfOneState has a file run again whose content is not read this time, beside a copy: by the kernel's
+// numbers and times it is the one of before.
+func TestExecClaimsOfOneState(t *testing.T) {
+	id, err := buildid.Parse("0123456789abcdef")
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := buildid.NewContent(bytes.Repeat([]byte{1}, 20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var claims execClaims
+	judge := func(inode uint64, c buildid.Content) bool {
+		b := Binary{ID: id, Content: c, key: reach.Key{Content: bpf.Validity{Inode: inode}}}
+		claims.judge(&Event{Kind: Executed, Program: &b})
+		return b.Contested
+	}
+	if judge(1, content) || judge(2, content) || judge(1, buildid.Content{}) {
+		t.Error("a file of known content is contested")
+	}
+	if !judge(3, buildid.Content{}) {
+		t.Error("a file of unknown content is not contested")
+	}
+}
+
 // TestExecClaimsAtOnePath has perf's records name one path for files whose content nobody knows: the
 // stamps of those that were reached say that they are two. Where none was, nothing is said.
 func TestExecClaimsAtOnePath(t *testing.T) {

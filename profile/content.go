@@ -301,7 +301,7 @@ func Claims(p *pprof.Profile) map[*pprof.Mapping]buildid.ID {
 }
 
 // Binaries returns the file that each mapping of p with an identity shows: what it claims to
-// be, and its content as far as p says it. Segments are not set.
+// be, and its content as far as p says it. Segments has the mapping.
 func Binaries(p *pprof.Profile) map[*pprof.Mapping]Binary {
 	contents, claims, claimants := Contents(p), Claims(p), Claimants(p)
 	all := map[*pprof.Mapping]Binary{}
@@ -310,7 +310,7 @@ func Binaries(p *pprof.Profile) map[*pprof.Mapping]Binary {
 		if !ok {
 			continue
 		}
-		b := Binary{ID: id, Content: contents[m], Path: m.File}
+		b := Binary{ID: id, Content: contents[m], Path: m.File, Segments: []Segment{segmentOf(m)}}
 		if claimed, ok := claims[m]; ok {
 			b.ID, b.Rival = claimed, true
 		}

@@ -8,6 +8,7 @@ import (
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/reason"
+	"hallmark/symbol"
 )
 
 // PseudoFile returns the Mapping.File of the frames that have no identity
@@ -56,6 +57,21 @@ func Identity(m *pprof.Mapping) (buildid.ID, bool) {
 	}
 	id, err := buildid.Parse(m.BuildID)
 	return id, err == nil
+}
+
+// segmentOf returns the part of a file that m maps. Its addresses are those of the file where a Builder
+// has made m, and of a process otherwise.
+func segmentOf(m *pprof.Mapping) Segment {
+	return Segment{Offset: addr.Offset(m.Offset), Virt: addr.Virt(m.Start), Size: max(m.Limit, m.Start) - m.Start}
+}
+
+// Mapped returns the Segments of a Binary as those who have its debug file alone need them.
+func Mapped(b *Binary) []symbol.Mapping {
+	all := make([]symbol.Mapping, len(b.Segments))
+	for i, s := range b.Segments {
+		all[i] = symbol.Mapping{Start: s.Virt, Size: s.Size, Offset: s.Offset}
+	}
+	return all
 }
 
 // FileOffset returns the file offset of the instruction at l. It holds for

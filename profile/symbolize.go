@@ -18,7 +18,7 @@ import (
 type Symbols interface {
 	// Lookup returns one Result for each of the offsets in a file. Path of the Binary is
 	// where the file was when the profile was made: a place to look, and no proof that
-	// the file there now is that one. Segments are not set.
+	// the file there now is that one. Segments are the mappings of the profile.
 	Lookup(b *Binary, offsets []addr.Offset) []symbol.Result
 }
 
@@ -63,6 +63,9 @@ func Symbolize(p *pprof.Profile, s Symbols) Misses {
 	return misses
 }
 
+// maxSegments bounds the mappings of a file. One that other programs have recorded is in many processes.
+const maxSegments = 1 << 10
+
 func hasLine(f symbol.Frame) bool { return f.Line != 0 }
 
 // file is the code of one file that has no symbols yet, or no lines.
@@ -102,11 +105,15 @@ func unsymbolized(p *pprof.Profile, misses Misses) []*file {
 		if b.Claimant != nil {
 			k.claimant = *b.Claimant
 		}
-		if byKey[k] == nil {
-			byKey[k] = &file{binary: b, named: true}
-			files = append(files, byKey[k])
+		f := byKey[k]
+		if f == nil {
+			f = &file{binary: b, named: true}
+			byKey[k] = f
+			files = append(files, f)
+		} else if len(f.binary.Segments) < maxSegments {
+			f.binary.Segments = append(f.binary.Segments, b.Segments...)
 		}
-		return mapped{file: byKey[k]}
+		return mapped{file: f}
 	}
 	byMapping := map[*pprof.Mapping]mapped{}
 	for _, l := range p.Location {

@@ -63,6 +63,7 @@ const (
 	NotBelieved      // a file has the build ID, and others than this user can have written it
 	MapTooLarge      // generated code whose perf map is larger than what is read of one
 	TooManyFiles     // enough other files were looked for
+	DebugFileAlone   // only the debug file is there, and where an offset of its program is in memory is not known
 
 	// Why a stack has no more frames; NotMapped and NotExecutable of a return address
 	// are others.
@@ -158,6 +159,7 @@ var table = [count]words{
 	DifferentContent: {"different-content", "same build ID, different content", "name the right file with --debug-path, and no other one"},
 	MapTooLarge:      {"map-too-large", "generated code of a process whose /tmp/perf-PID.map is too large (64 MiB or 2 million lines)", "have the runtime write less of it, or a new one"},
 	TooManyFiles:     {"too-many-files", "symbols of enough other files were looked for", "prepare an index of it, and ask for it alone"},
+	DebugFileAlone:   {"debug-file-alone", "only its debug file is known, which does not show where an offset of the program is", "name or push the program, too; a recording by hallmark record needs the debug file alone"},
 	NotBelieved:      {"not-believed", "others can have written the file with this build ID", "name it with --debug-path if it is the right one"},
 
 	NoUserStack:     {"no-user-stack", "no user stack: a kernel thread, or a process that executes a program or ends", ""},
@@ -178,7 +180,7 @@ var table = [count]words{
 
 	NotRead: {"not-read", "its file was not read in time: there was too much to read", "ask for its process alone"},
 
-	Unproven: {"unproven", "the file claims the identity, and its content was not compared", "record with --backend bpf and the capabilities of root (CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE); another user's file in memory (tmpfs, memfd) or on FUSE stays a claim"},
+	Unproven: {"unproven", "the file claims the identity, and its content was not compared", "--backend bpf with the capabilities of root (CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE) proves files on disks; another user's file in memory (tmpfs, memfd) or on FUSE stays a claim"},
 
 	Guest: {"guest", "code of a virtual machine, or of the hypervisor", "record inside of the virtual machine"},
 

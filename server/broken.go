@@ -49,6 +49,12 @@ func (s *Server) noteBroken(b store.Broken) {
 	s.Log.Warn("the store has lost the bytes of a file: push it again", "sha256", b.Object, "kind", kind, "error", b.Why)
 }
 
+// noteDamage reports a list that was found damaged. It counts as none.
+func (s *Server) noteDamage(key string, why error) {
+	s.metrics.add(1, "hallmark_broken_total", "kind", "list")
+	s.Log.Warn("the store has a damaged list: push again what it listed", "key", key, "error", why)
+}
+
 // maxBrokenShown is how many broken files a health report names.
 const maxBrokenShown = 20
 

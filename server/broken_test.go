@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
@@ -25,7 +27,7 @@ var losses = map[string]func(name string) error{
 	"empty":    func(name string) error { return os.Truncate(name, 0) },
 	"cut off":  func(name string) error { return os.Truncate(name, 700) },
 	"a bit":    changed(func(b []byte) { b[len(b)/3] ^= 4 }),
-	"zeroed":   changed(func(b []byte) { clear(b[512:1024]) }),
+	"zeroed":   changed(func(b []byte) { clear(b[min(512, len(b)/2):min(1024, len(b))]) }),
 	"its end":  changed(func(b []byte) { clear(b[len(b)-8:]) }),
 	"its head": changed(func(b []byte) { b[0]++ }),
 }
@@ -84,6 +86,65 @@ func again(t *testing.T, s *Server, change func(*Config)) (*Server, string) {
 			change(c)
 		}
 	})
+}
+
+// TestDamagedLists damages the lists of a store in every way. Nobody gets anything wrong, health and metrics say so, and who
+// sends the same again has all of it there again.
+func TestDamagedLists(t *testing.T) {
+	p := program(t)
+	for how, lose := range losses {
+		s, base := start(t, nil)
+		dir := s.Store.Blobs.String()
+		push := func(base string) {
+			t.Helper()
+			for _, b := range [][]byte{p.stripped, p.debug} {
+				if planned(t, base, p, b) == api.Upload {
+					upload(t, base, b, "").want(t, 201)
+				}
+			}
+			ask(t, "PUT", base+"/v1/sources/"+p.id.String()+"?path=/src/prog.c&modified=1000000000", strings.NewReader("int main;")).want(t, 204)
+		}
+		push(base)
+		var lists []string
+		for _, prefix := range []string{"id", "src"} {
+			err := filepath.WalkDir(filepath.Join(dir, prefix), func(path string, d fs.DirEntry, err error) error {
+				if err == nil && d.Type().IsRegular() {
+					lists = append(lists, path)
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(lists) != 2 {
+			t.Fatalf("%q", lists)
+		}
+		for _, name := range lists {
+			if err := lose(name); err != nil && !errors.Is(err, fs.ErrInvalid) {
+				t.Fatal(err)
+			}
+		}
+		s, base = again(t, s, nil)
+		file := base + "/buildid/" + p.id.String() + "/executable"
+		if status, body := fetched(t, file); status != 404 {
+			t.Errorf("%s: %d, %d bytes", how, status, len(body))
+		}
+		h := read[api.Health](t, ask(t, "GET", base+"/v1/health", nil).want(t, 200))
+		metrics := ask(t, "GET", base+"/metrics", nil).want(t, 200)
+		if gone := how == "removed"; gone != (h.DamagedLists == 0) || gone != bytes.Contains(metrics.body, []byte("\nhallmark_damaged_lists 0\n")) {
+			t.Errorf("%s: %d damaged lists", how, h.DamagedLists)
+		}
+		push(base)
+		for path, want := range map[string][]byte{"executable": p.stripped, "debuginfo": p.debug, "source/src/prog.c": []byte("int main;")} {
+			if status, body := fetched(t, base+"/buildid/"+p.id.String()+"/"+path); status != 200 || !bytes.Equal(body, want) {
+				t.Errorf("%s: %s: %d, %d bytes", how, path, status, len(body))
+			}
+		}
+		if n := s.Store.DamagedLists(); n != 0 {
+			t.Errorf("%s: %d damaged lists in the end", how, n)
+		}
+	}
 }
 
 // TestLostFile loses a file of the store in every way. No answer is a wrong one; clients are asked for it, and one that

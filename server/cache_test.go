@@ -16,9 +16,14 @@ import (
 // failingLocal is a machine whose disk fails.
 type failingLocal struct{ err error }
 
-func (f failingLocal) Publish(context.Context, buildid.ID) (bool, error) { return false, f.err }
+func (f failingLocal) Publish(context.Context, buildid.ID, bool, func(*store.Arriving)) (bool, error) {
+	return false, f.err
+}
 func (f failingLocal) Source(context.Context, buildid.ID, *store.Manifest, string) (io.ReadCloser, store.Origin, bool, error) {
 	return nil, store.Origin{}, false, f.err
+}
+func (f failingLocal) Names(buildid.ID, func(kind string, id buildid.ID, file, archive string) bool) bool {
+	return true
 }
 func (f failingLocal) Counts() (packages, identities int64) { return 0, 0 }
 

@@ -9,7 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,6 +73,9 @@ func (s *Server) buildID(w *exchange, r *http.Request, _ caller) error {
 
 // file answers with a whole file, or the range of it that is asked for.
 func (s *Server) file(w *exchange, r *http.Request, id buildid.ID, a artefact) error {
+	if done, err := s.early(w, r, id, a); done || err != nil {
+		return err
+	}
 	m, f, err := s.find(r, id, a)
 	if err != nil {
 		if m == nil && statusOf(err) == http.StatusNotFound {
@@ -87,23 +90,22 @@ func (s *Server) file(w *exchange, r *http.Request, id buildid.ID, a artefact) e
 	defer o.Close()
 	s.used(w.who.name, m)
 	s.describeFile(w, f)
-	return serve(w, r, f.Object, o.Size(), f.First(), o.Stream())
+	return serve(w, r, f.Object, o.Size(), f.LastModified(), o.Stream())
 }
 
 // describeFile sets the headers that say where a file came from.
 func (s *Server) describeFile(w http.ResponseWriter, f *store.File) {
-	if len(f.Origins) == 0 {
-		return
+	if len(f.Origins) > 0 {
+		describeOrigin(w.Header(), f.Origins[0])
 	}
-	h, o := w.Header(), f.Origins[0]
+}
+
+func describeOrigin(h http.Header, o store.Origin) {
 	if o.Path != "" {
-		name := o.Path
-		if o.Archive == "" {
-			name = path.Base(name)
-		} else {
+		h.Set("X-DEBUGINFOD-FILE", headerText(o.Path))
+		if o.Archive != "" {
 			h.Set("X-DEBUGINFOD-ARCHIVE", headerText(o.Archive))
 		}
-		h.Set("X-DEBUGINFOD-FILE", headerText(name))
 	}
 }
 
@@ -117,13 +119,30 @@ func headerText(s string) string {
 	}, s)
 }
 
-// serve answers with content that never changes under its tag.
+// serve answers with content that never changes under its tag; "" for content that has none.
+//
+// Several files can have one time, such as that of the last change of what they were built from. So no client that asks by
+// a time alone has a part of one file, or an old file, taken for another one.
 func serve(w http.ResponseWriter, r *http.Request, tag string, size int64, modified time.Time, content io.ReadSeeker) error {
+	// elfutils' client has a limit of its user's (debuginfod(8)).
+	if most, err := strconv.ParseInt(r.Header.Get("X-DEBUGINFOD-MAXSIZE"), 10, 64); err == nil && most > 0 && size > most {
+		return fail(http.StatusNotAcceptable, "the file has %d bytes, above the limit of %d that the request has", size, most)
+	}
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("X-DEBUGINFOD-SIZE", strconv.FormatInt(size, 10))
 	h.Set("Cache-Control", "max-age=60") // a better file may come
-	h.Set("ETag", `"`+tag+`"`)
+	if tag != "" {
+		h.Set("ETag", `"`+tag+`"`)
+	}
+	r.Header.Del("If-Modified-Since")
+	r.Header.Del("If-Unmodified-Since")
+	if !strings.HasPrefix(r.Header.Get("If-Range"), `"`) && r.Header.Get("If-Range") != "" {
+		r.Header.Del("Range")
+	}
+	if now := time.Now(); modified.After(now) { // RFC 9110, section 8.8.2.1
+		modified = now
+	}
 	checked := &checkedReader{content, nil}
 	http.ServeContent(w, r, "", modified, checked)
 	return checked.err
@@ -172,18 +191,65 @@ func (s *Server) find(r *http.Request, id buildid.ID, a artefact) (*store.Manife
 }
 
 // fromLocal takes into the store what this machine has of an identity.
-func (s *Server) fromLocal(r *http.Request, id buildid.ID, _ artefact) error {
+func (s *Server) fromLocal(r *http.Request, id buildid.ID, a artefact) error {
 	if s.Local == nil || s.ReadOnly {
 		return nil
 	}
-	_, err := s.fetches.do(r.Context(), "local "+id.String(), func(ctx context.Context) error {
-		added, err := s.Local.Publish(ctx, id)
+	c := s.takeLocal(r.Context(), id, a)
+	defer s.fetches.leave(c)
+	_, err := c.wait(r.Context())
+	return err
+}
+
+// takeLocal begins to take what this machine has of an identity, and says which files are on their way.
+func (s *Server) takeLocal(ctx context.Context, id buildid.ID, a artefact) *flight {
+	c, _ := s.fetches.join(ctx, "local "+id.String(), func(ctx context.Context, c *flight) (any, error) {
+		added, err := s.Local.Publish(ctx, id, a == debugFile, c.tell)
 		if added {
 			s.metrics.add(1, "hallmark_files_added_total", "via", "scan")
 		}
-		return err
+		return nil, err
 	})
-	return err
+	return c
+}
+
+// early answers with a file of this machine while it is taken into the store, and reports whether it did. Then the file
+// is there.
+func (s *Server) early(w *exchange, r *http.Request, id buildid.ID, a artefact) (done bool, err error) {
+	if s.Local == nil || s.ReadOnly {
+		return false, nil
+	}
+	if _, err := s.Store.Manifest(r.Context(), id); !errors.Is(err, blob.ErrNotExist) {
+		return false, nil
+	}
+	c := s.takeLocal(r.Context(), id, a)
+	defer s.fetches.leave(c)
+	f, err := c.told(r.Context(), func(f *store.Arriving) bool { return a == executable && f.Executable || a == debugFile && f.Debug })
+	if f == nil {
+		return false, err
+	}
+	content, err := f.Open(r.Context())
+	if err != nil {
+		return false, nil // it has just come
+	}
+	defer content.Close()
+	describeOrigin(w.Header(), f.Origin)
+	if err := serve(w, r, "", f.Size, f.Origin.LastModified(), content.Stream()); err != nil {
+		return true, err
+	}
+	if err := w.FlushError(); err != nil {
+		return true, ignoreGone(err)
+	}
+	// The client has it all, and may be gone: the store is to have it, too.
+	ctx := context.WithoutCancel(r.Context())
+	if _, err := c.wait(ctx); err != nil {
+		s.Log.Warn("a file that was served is not in the store", "id", id.String(), "error", err)
+		return true, nil
+	}
+	if m, err := s.Store.Manifest(ctx, id); err == nil {
+		s.used(w.who.name, m)
+	}
+	return true, nil
 }
 
 // maxHops is how many servers may ask for each other, as elfutils' server has it.
@@ -275,7 +341,12 @@ func (s *Server) fetch(ctx context.Context, id buildid.ID, file debuginfod.File,
 		return err
 	}
 	defer spool.Close()
-	if err := publish(ctx, spool, store.Origin{Trust: store.Upstream, Via: "upstream", Who: s.Upstream.String()}); err != nil {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	origin := store.Origin{Trust: store.Upstream, Via: "upstream", Who: s.Upstream.String(), Modified: info.ModTime()}
+	if err := publish(ctx, spool, origin); err != nil {
 		return err
 	}
 	s.metrics.add(1, "hallmark_files_added_total", "via", "upstream")
@@ -330,7 +401,7 @@ func (s *Server) sectionOf(w *exchange, r *http.Request, id buildid.ID, a artefa
 		}
 		s.describeFile(w, f)
 		stream := &part{content: o.Stream(), start: int64(section.Offset), size: int64(section.Size)}
-		return true, serve(w, r, fmt.Sprintf("%s-%d", f.Object, i), int64(section.Size), f.First(), stream)
+		return true, serve(w, r, fmt.Sprintf("%s-%d", f.Object, i), int64(section.Size), f.LastModified(), stream)
 	}
 	return false, nil
 }
@@ -385,11 +456,60 @@ type flights struct {
 }
 
 type flight struct {
+	key     string
 	done    chan struct{}
 	cancel  context.CancelFunc
 	waiting int
 	value   any
 	err     error
+
+	mu    sync.Mutex
+	early []*store.Arriving // files on their way, of which those may have a part who wait
+	news  chan struct{}     // closed and replaced when another one comes
+}
+
+// tell has those know who wait that a file is on its way.
+func (c *flight) tell(f *store.Arriving) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.early = append(c.early, f)
+	if c.news != nil {
+		close(c.news)
+		c.news = nil
+	}
+}
+
+// told waits for a file that is on its way. It returns nil where the call has ended before.
+func (c *flight) told(ctx context.Context, is func(*store.Arriving) bool) (*store.Arriving, error) {
+	for {
+		c.mu.Lock()
+		if i := slices.IndexFunc(c.early, is); i >= 0 {
+			defer c.mu.Unlock()
+			return c.early[i], nil
+		}
+		if c.news == nil {
+			c.news = make(chan struct{})
+		}
+		news := c.news
+		c.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-c.done:
+			return nil, c.err
+		case <-news:
+		}
+	}
+}
+
+// wait returns what came of a call.
+func (c *flight) wait(ctx context.Context) (any, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-c.done:
+		return c.value, c.err
+	}
 }
 
 // containedWork turns a panic into an error: it is on a goroutine of its own.
@@ -413,39 +533,44 @@ func (f *flights) do(ctx context.Context, key string, work func(context.Context)
 
 // share is do for work with a value, which all get who wait for it.
 func (f *flights) share(ctx context.Context, key string, work func(context.Context) (any, error)) (shared bool, value any, err error) {
+	c, shared := f.join(ctx, key, func(ctx context.Context, _ *flight) (any, error) { return work(ctx) })
+	defer f.leave(c)
+	value, err = c.wait(ctx)
+	return shared, value, err
+}
+
+// join begins a call, or joins the one with the same key, which it reports. The caller leaves it.
+func (f *flights) join(ctx context.Context, key string, work func(context.Context, *flight) (any, error)) (c *flight, shared bool) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.calls == nil {
 		f.calls = map[string]*flight{}
 	}
-	c, shared := f.calls[key]
+	c, shared = f.calls[key]
 	if !shared {
 		workCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		c = &flight{done: make(chan struct{}), cancel: cancel}
+		c = &flight{key: key, done: make(chan struct{}), cancel: cancel}
 		f.calls[key] = c
 		go func() {
 			defer close(c.done)
 			c.err = containedWork(workCtx, func(ctx context.Context) (err error) {
-				c.value, err = work(ctx)
+				c.value, err = work(ctx, c)
 				return err
 			})
 		}()
 	}
 	c.waiting++
-	f.mu.Unlock()
-	defer func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if c.waiting--; c.waiting == 0 {
-			c.cancel()
-			if f.calls[key] == c {
-				delete(f.calls, key)
-			}
+	return c, shared
+}
+
+// leave ends a call when nobody waits for it any more.
+func (f *flights) leave(c *flight) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c.waiting--; c.waiting == 0 {
+		c.cancel()
+		if f.calls[c.key] == c {
+			delete(f.calls, c.key)
 		}
-	}()
-	select {
-	case <-ctx.Done():
-		return shared, nil, ctx.Err()
-	case <-c.done:
-		return shared, c.value, c.err
 	}
 }

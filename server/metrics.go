@@ -58,11 +58,15 @@ func newMetrics() *metrics {
 		"hallmark_limited_total":           "Requests of clients that had taken all that they may, by limit.",
 		"hallmark_refused_total":           "Requests and connections that the server did not want, by reason.",
 		"hallmark_requests_under_way":      "Requests under way, by whose they are.",
+		"hallmark_pool_size":               "How much there is of what clients share: requests, or bytes.",
+		"hallmark_pool_in_use":             "How much of it is taken.",
+		"hallmark_pool_clients":            "How many clients have some of it, or wait.",
 		"hallmark_heavy_under_way":         "Requests under way that cost much.",
 		"hallmark_connections":             "Connections.",
 		"hallmark_collected_total":         "What was removed because nothing needs it, by kind.",
 		"hallmark_collected_bytes_total":   "Bytes of what was removed.",
-		"hallmark_broken_total":            "Objects that were found without their bytes, by kind.",
+		"hallmark_broken_total":            "Objects that were found without their bytes, and damaged lists, by kind.",
+		"hallmark_damaged_lists":           "Manifests, entries of sources and records of profiles that are damaged, until somebody brings again what they listed.",
 		"hallmark_broken_objects":          "Objects of the store whose bytes are lost, until somebody brings them again.",
 		"hallmark_damaged_indexes_total":   "Indexes that were found damaged, and are made anew.",
 		"hallmark_store_bytes":             "Bytes of files and indexes in the store when this server collected garbage last, 0 if it never did.",
@@ -154,17 +158,21 @@ func (h *histogram) write(w io.Writer, name, kind string) {
 
 // describeProcess adds what is known of the process.
 func (m *metrics) describeProcess() {
-	version := "unknown"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		version = info.Main.Version
-	}
-	m.gauges[withLabels("hallmark_build_info", "version", version, "go", runtime.Version(), "index", symbols.IndexVersion)] = func() int64 { return 1 }
+	m.gauges[withLabels("hallmark_build_info", "version", version(), "go", runtime.Version(), "index", symbols.IndexVersion)] = func() int64 { return 1 }
 	m.gauges["process_resident_memory_bytes"] = residentMemory
 	m.gauges["go_memory_bytes"] = func() int64 {
 		sample := []rtmetrics.Sample{{Name: "/memory/classes/total:bytes"}}
 		rtmetrics.Read(sample)
 		return int64(sample[0].Value.Uint64())
 	}
+}
+
+// version returns that of Hallmark.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
 }
 
 // residentMemory returns the bytes of memory that this process has: statm of proc(5).

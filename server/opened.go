@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -312,12 +313,46 @@ func (noProfile) Open(context.Context, string, string) (*web.Profile, error) {
 type viewer struct {
 	site  http.Handler // the page of the server, and what it loads
 	shell http.Handler // the page of a profile, and what it loads
-	turns *web.Turns   // of all profiles together
+	turns *turns       // of all profiles together
 }
 
 func newViewer() viewer {
-	turns := web.NewTurns()
-	return viewer{web.Site(), web.Handler(noProfile{}, turns), turns}
+	t := &turns{
+		places:    pool{size: int64(max(2, runtime.GOMAXPROCS(0))), busy: web.ErrBusy, eager: true},
+		downloads: pool{size: web.MaxDownloads, busy: web.ErrBusy},
+		unsent:    pool{size: web.MaxUnsent, busy: web.ErrBusy},
+	}
+	return viewer{web.Site(), web.Handler(noProfile{}, t), t}
+}
+
+// turns divide between clients what pages of profiles take.
+type turns struct{ places, downloads, unsent pool }
+
+// clientTo returns whom an answer goes to, "" for the server itself.
+func clientTo(w http.ResponseWriter) string {
+	if e, ok := w.(*exchange); ok {
+		return e.client
+	}
+	return ""
+}
+
+// turnTime is how long a question waits for its turn.
+const turnTime = 10 * time.Minute
+
+// Turn implements web.Turns.
+func (t *turns) Turn(ctx context.Context, w http.ResponseWriter) (func(), error) {
+	s, err := t.places.take(ctx, clientTo(w), 1, turnTime)
+	return s.release, err
+}
+
+// Download implements web.Turns.
+func (t *turns) Download(w http.ResponseWriter) (func(), error) {
+	return t.downloads.try(clientTo(w), 1)
+}
+
+// Unsent implements web.Turns.
+func (t *turns) Unsent(w http.ResponseWriter, bytes int64) (func(), error) {
+	return t.unsent.try(clientTo(w), bytes)
 }
 
 // profilePage leads to the page of a profile: what it loads is below its own path, and so are its questions.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"hallmark/server/api"
 )
 
 // A pool is what clients share and there is only so much of: requests under way, work that costs much, memory. No client
@@ -47,6 +49,18 @@ func (p *pool) take(ctx context.Context, client string, n int64, wait time.Durat
 		return nil, err
 	}
 	return s, nil
+}
+
+// try takes a part of a pool for a client where it can have it now. What it returns gives it back.
+func (p *pool) try(client string, n int64) (done func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.mayHave(client, n) {
+		p.forget(client)
+		return nil, p.busy
+	}
+	p.add(client, n)
+	return func() { p.give(client, n) }, nil
 }
 
 // wait returns when a client has its part, or when ctx is done.
@@ -178,6 +192,13 @@ func (p *pool) inUse() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.used
+}
+
+// state returns how a pool is.
+func (p *pool) state(of string) api.Pool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return api.Pool{Of: of, Size: p.size, InUse: p.used, Clients: len(p.clients)}
 }
 
 // A slot is a part of a pool that one request holds. A request that only waits gives it back meanwhile: for a client that

@@ -272,7 +272,11 @@ type names struct {
 func newNames() *names { return &names{calls: maxNames, text: maxMessage, known: map[string]string{}} }
 
 // lookup returns what an index knows of addresses, while there is room. An error is one of the store.
-func (n *names) lookup(x *symbols.Index, addresses []otlp.Address) ([]symbol.Result, error) {
+func (n *names) lookup(x *symbols.Index, f *otlp.File) ([]symbol.Result, error) {
+	addresses, virt := f.Addresses, x.Virt
+	if !x.HasCode() {
+		virt = symbol.NewPlaces(x.CodeSegments(), f.Mapped).Virt
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	out := make([]symbol.Result, len(addresses))
@@ -280,9 +284,12 @@ func (n *names) lookup(x *symbols.Index, addresses []otlp.Address) ([]symbol.Res
 	for i, a := range addresses {
 		v, ok := addr.Virt(a.At), true
 		if !a.Virtual {
-			v, ok = x.Virt(addr.Offset(a.At))
+			v, ok = virt(addr.Offset(a.At))
 		}
 		out[i] = symbol.Miss(reason.NoSymbol)
+		if !ok && !x.HasCode() {
+			out[i] = symbol.Miss(reason.DebugFileAlone)
+		}
 		if !ok {
 			continue
 		}
@@ -323,7 +330,7 @@ func (s *Server) lookupStored(ctx, waiting context.Context, by asker, n *names, 
 		if err != nil {
 			return nil, err
 		}
-		out, err = n.lookup(x, f.Addresses)
+		out, err = n.lookup(x, &f)
 		x.Close()
 		if err != nil {
 			s.metrics.add(1, "hallmark_store_failures_total")
@@ -355,7 +362,11 @@ func (s *Server) storedIndex(ctx, waiting context.Context, by asker, f otlp.File
 	if err != nil {
 		return nil, err
 	}
-	if !f.Content.IsZero() && x.Code != f.Content {
+	differs := x.Code != f.Content
+	if !x.HasCode() {
+		differs = !m.DebugFileNames()
+	}
+	if !f.Content.IsZero() && differs {
 		x.Close()
 		return nil, &symbols.MissError{Miss: symbols.NoFile, Text: "the file of this identity has other code"}
 	}

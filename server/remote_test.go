@@ -140,6 +140,70 @@ func TestRemote(t *testing.T) {
 	}
 }
 
+// TestRemoteDebugFile asks a server that has a debug file alone: where the mappings of the program are known, it
+// answers as the program's own debug information does.
+func TestRemoteDebugFile(t *testing.T) {
+	p := program(t)
+	_, base := start(t, withSymbols(t))
+	upload(t, base, p.debug, "").want(t, 201)
+	file, err := symbol.OpenFile(filepath.Join(p.dir, "full"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	content, err := buildid.ReadContent(t.Context(), strings.NewReader(string(p.stripped)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mapped []symbol.Mapping
+	for _, s := range file.Segments() {
+		if s.Executable() {
+			skew := uint64(s.Virt) % 4096
+			mapped = append(mapped, symbol.Mapping{Start: s.Virt - addr.Virt(skew), Offset: s.Offset - addr.Offset(skew), Size: (s.FileSize + skew + 4095) &^ 4095})
+		}
+	}
+	var offsets []addr.Offset
+	for _, m := range mapped {
+		for o := m.Offset; o < m.Offset+addr.Offset(m.Size); o += 3 {
+			offsets = append(offsets, o)
+		}
+	}
+	want, named := file.LookupOffsets(offsets), 0
+	for _, q := range []debuginfo.Query{
+		{ID: p.id, Content: content, Mapped: mapped}, {ID: p.id, Mapped: mapped},
+		{ID: p.id, Content: content}, {ID: p.id, Content: content, Mapped: mapped[:0:0], Rival: true}, {ID: p.id, Content: content, Mapped: mapped, Rival: true},
+	} {
+		l, warnings := asking(t, base)
+		uncompared := 0
+		l.Remote.(*remote.Server).Uncompared = func(buildid.ID, string) { uncompared++ }
+		s, why := l.Get(t.Context(), debuginfo.Request{Query: q})
+		if isRight := len(q.Mapped) > 0 && !q.Rival; !isRight || s == nil {
+			if isRight || uncompared > 0 || len(*warnings) != 1 || !strings.Contains((*warnings)[0], "a debug file of "+p.id.String()+" alone") {
+				t.Errorf("%+v: %v, %d uncompared, warnings %q", q, why, uncompared, *warnings)
+			}
+			if s != nil && s.LookupOffset(offsets[0]).Reason != reason.DebugFileAlone {
+				t.Errorf("%+v: %+v", q, s.LookupOffset(offsets[0]))
+			}
+			continue
+		}
+		for i, r := range s.LookupOffsets(offsets) {
+			if want[i].Source == symbol.SourcePLT { // which is in the code
+				continue
+			}
+			if !reflect.DeepEqual(r.Frames, want[i].Frames) {
+				t.Fatalf("%v: %+v, want %+v", offsets[i], r, want[i])
+			}
+			named += min(1, len(r.Frames))
+		}
+		if uncompared != 1 || len(*warnings) > 0 {
+			t.Errorf("%+v: %d uncompared, warnings %q", q, uncompared, *warnings)
+		}
+	}
+	if named == 0 {
+		t.Error("nothing has a name")
+	}
+}
+
 // TestRemoteFails has a server that is gone, and one that is waited for in vain.
 func TestRemoteFails(t *testing.T) {
 	p := program(t)

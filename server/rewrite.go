@@ -180,7 +180,11 @@ func (k *storeSymbols) Lookup(b *profile.Binary, offsets []addr.Offset) []symbol
 	for i, o := range offsets {
 		addresses[i].At = uint64(o)
 	}
-	out, err := k.server.lookupStored(k.ctx, k.waiting, k.by, k.names, otlp.File{ID: b.ID, Content: b.Content, Addresses: addresses}, b.Path)
+	f := otlp.File{ID: b.ID, Content: b.Content, Addresses: addresses}
+	if !b.Rival {
+		f.Mapped = profile.Mapped(b)
+	}
+	out, err := k.server.lookupStored(k.ctx, k.waiting, k.by, k.names, f, b.Path)
 	var why *symbols.MissError
 	switch {
 	case errors.As(err, &why):

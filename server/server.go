@@ -15,9 +15,11 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -56,6 +58,8 @@ type Config struct {
 	// Admits returns why the client of a connection with TLS is refused, which it was not when it was made; nil for
 	// a server that asks nobody.
 	Admits func(*tls.ConnectionState) error
+	// CORS lets pages of all sites that a browser shows ask for files and their names.
+	CORS bool
 	// ReadOnly refuses uploads.
 	ReadOnly bool
 	// CollectEvery is how often one of the servers of the store removes what need not be kept; 0 for
@@ -86,11 +90,15 @@ type Config struct {
 
 // Local finds files on this machine that the store may lack.
 type Local interface {
-	// Publish takes what it has of an identity into the store, and reports whether it had
-	// something that the store did not.
-	Publish(ctx context.Context, id buildid.ID) (bool, error)
+	// Publish takes what it has of an identity into the store, debug files first where debugFirst, and reports
+	// whether it had something that the store did not. It calls early with what can be served while it comes; nil
+	// for no call.
+	Publish(ctx context.Context, id buildid.ID, debugFirst bool, early func(*store.Arriving)) (bool, error)
 	// Source opens the source file of a path for an identity; false where it has none.
 	Source(ctx context.Context, id buildid.ID, m *store.Manifest, path string) (io.ReadCloser, store.Origin, bool, error)
+	// Names calls yield with the names of files that it has, as /metadata has them, those of an identity or, where
+	// that is zero, all, until yield returns false. It returns whether it knows all of its files yet.
+	Names(id buildid.ID, yield func(kind string, id buildid.ID, file, archive string) bool) (complete bool)
 	// Counts returns how many packages and identities it knows.
 	Counts() (packages, identities int64)
 }
@@ -143,7 +151,7 @@ func New(c Config) *Server {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{Config: c, metrics: newMetrics(), name: newName()}
+	s := &Server{Config: c, metrics: newMetrics(), name: newName(), viewer: newViewer()}
 	s.share()
 	s.guard = guard{file: c.Tokens, log: c.Log.Error}
 	s.meter = meter{Limits: c.Limits, now: s.now}
@@ -153,7 +161,8 @@ func New(c Config) *Server {
 		}
 	}
 	s.Store.OnBroken, s.Store.ReadOnly = s.noteBroken, s.ReadOnly
-	s.Store.OnDamage = func(key string, why error) { s.Log.Error("a part of the store is damaged", "key", key, "error", why) }
+	s.Store.OnDamage = s.noteDamage
+	s.metrics.gauges["hallmark_damaged_lists"] = s.Store.DamagedLists
 	s.metrics.gauges["hallmark_broken_objects"] = func() int64 { return int64(len(s.Store.Broken())) }
 	s.metrics.gauges["hallmark_identities"] = s.Store.Catalog().Len
 	s.metrics.gauges["hallmark_store_bytes"] = s.stored.Load
@@ -167,7 +176,7 @@ func New(c Config) *Server {
 		c.Symbols.Made = func(result string) { s.metrics.add(1, "hallmark_indexes_total", "result", result) }
 	}
 	s.profiles.waiting = make(chan struct{}, waitingSenders)
-	s.viewer, s.started = newViewer(), time.Now()
+	s.started = time.Now()
 	s.metrics.gauges["hallmark_profiles_open"] = s.opened.count
 	if f := c.Forward; f != nil {
 		f.Prepare, f.Log = s.prepare, c.Log
@@ -193,7 +202,30 @@ func (s *Server) share() {
 		s.metrics.gauges[withLabels("hallmark_requests_under_way", "of", kind)] = g.inUse
 	}
 	s.metrics.gauges["hallmark_heavy_under_way"] = s.heavy.inUse
+	for of, p := range s.shared() {
+		s.metrics.gauges[withLabels("hallmark_pool_size", "of", of)] = func() int64 { return p.size }
+		s.metrics.gauges[withLabels("hallmark_pool_in_use", "of", of)] = p.inUse
+		s.metrics.gauges[withLabels("hallmark_pool_clients", "of", of)] = func() int64 { return int64(p.state(of).Clients) }
+	}
 	s.metrics.gauges["hallmark_connections"] = s.conns.count
+}
+
+// shared returns what clients share, by the names that health has for it.
+func (s *Server) shared() map[string]*pool {
+	return map[string]*pool{
+		"requests": &s.gates.known.pool, "strangers": &s.gates.strangers.pool, "watchers": &s.gates.watch.pool, "heavy": &s.heavy,
+		"files": &s.files.pool, "bodies": &s.profiles.bodies, "profiles": &s.profiles.decoded,
+		"questions": &s.viewer.turns.places, "downloads": &s.viewer.turns.downloads, "answers": &s.viewer.turns.unsent,
+	}
+}
+
+// pools returns the state of what clients share.
+func (s *Server) pools() (all []api.Pool) {
+	shared := s.shared()
+	for _, of := range slices.Sorted(maps.Keys(shared)) {
+		all = append(all, shared[of].state(of))
+	}
+	return all
 }
 
 // filesOfHeavy is how many files can be on their way for each request that may cost much: they take room on the disk.
@@ -318,6 +350,18 @@ func (s *Server) routes() {
 
 // route answers what is asked for while others wait, and paths that are not to be cleaned.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	if s.CORS && (strings.HasPrefix(r.URL.Path, "/buildid/") || r.URL.Path == "/metadata") {
+		h := w.Header()
+		h.Set("Access-Control-Allow-Origin", "*")
+		if r.Method == http.MethodOptions {
+			h.Set("Access-Control-Allow-Methods", "GET, HEAD")
+			h.Set("Access-Control-Allow-Headers", "Authorization, Range")
+			h.Set("Access-Control-Max-Age", "86400")
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		h.Set("Access-Control-Expose-Headers", "ETag, X-DEBUGINFOD-SIZE, X-DEBUGINFOD-FILE, X-DEBUGINFOD-ARCHIVE")
+	}
 	switch {
 	case r.URL.Path == "/healthz":
 		fmt.Fprintln(w, "alive")
@@ -523,10 +567,11 @@ func statusOf(err error) int {
 	var tooLarge *http.MaxBytesError
 	var limit *limitError
 	var broken *store.BrokenError
+	var damaged *store.DamagedError
 	switch {
 	case errors.As(err, &known):
 		return known.status
-	case errors.As(err, &broken):
+	case errors.As(err, &broken), errors.As(err, &damaged):
 		return http.StatusNotFound
 	case errors.As(err, &limit):
 		return http.StatusTooManyRequests
@@ -862,7 +907,12 @@ func (s *Server) metadata(w *exchange, r *http.Request, _ caller) error {
 	if key == "glob" && len(value) > maxPattern {
 		return fail(http.StatusBadRequest, "the pattern has more than %d bytes", maxPattern)
 	}
-	found, complete := searchNames(r.Context(), s.Store.Catalog(), key, value)
+	inStore := value
+	if key == "glob" {
+		inStore = globOf(value)
+	}
+	found, complete := searchNames(r.Context(), s.Store.Catalog(), key, inStore)
+	found, complete = s.named(r, key, value, found, complete)
 	if found == nil {
 		found = []entry{}
 	}

@@ -170,7 +170,7 @@ func TestUploadAndGet(t *testing.T) {
 	upload(t, base, p.debug, "name=/usr/lib/debug/prog.debug").want(t, 201)
 
 	exe := ask(t, "GET", url+"/executable", nil).want(t, 200)
-	if !bytes.Equal(exe.body, p.stripped) || exe.Header.Get("X-DEBUGINFOD-SIZE") != fmt.Sprint(len(p.stripped)) || exe.Header.Get("X-DEBUGINFOD-FILE") != "prog" {
+	if !bytes.Equal(exe.body, p.stripped) || exe.Header.Get("X-DEBUGINFOD-SIZE") != fmt.Sprint(len(p.stripped)) || exe.Header.Get("X-DEBUGINFOD-FILE") != "/usr/bin/prog" {
 		t.Errorf("%d bytes, %v", len(exe.body), exe.Header)
 	}
 	if debug := ask(t, "GET", url+"/debuginfo", nil).want(t, 200); !bytes.Equal(debug.body, p.debug) {
@@ -380,7 +380,11 @@ func TestBesideElfutils(t *testing.T) {
 	}
 	one, two := ask(t, "GET", theirs+"/buildid/"+id+"/executable", nil), ask(t, "GET", ours+"/buildid/"+id+"/executable", nil)
 	for _, name := range []string{"X-Debuginfod-Size", "X-Debuginfod-File", "X-Debuginfod-Archive", "Content-Type"} {
-		if a, b := one.Header.Get(name), two.Header.Get(name); a != b {
+		a, b := one.Header.Get(name), two.Header.Get(name)
+		if name == "X-Debuginfod-File" && !strings.Contains(a, "/") { // as elfutils 0.188 has it
+			b = filepath.Base(b)
+		}
+		if a != b {
 			t.Errorf("%s: %q, and %q here", name, a, b)
 		}
 	}

@@ -50,7 +50,7 @@ func (s *Server) source(w *exchange, r *http.Request, id buildid.ID, name string
 		if f.Origin.Archive != "" {
 			h.Set("X-DEBUGINFOD-ARCHIVE", headerText(f.Origin.Archive))
 		}
-		return serve(w, r, f.Object, o.Size(), f.Origin.Time, o.Stream())
+		return serve(w, r, f.Object, o.Size(), f.Origin.LastModified(), o.Stream())
 	}
 	return fail(http.StatusNotFound, "%v: no source file %.200q is known", id, name)
 }
@@ -144,7 +144,7 @@ func (s *Server) putSource(w *exchange, r *http.Request, who caller) error {
 	}
 	defer spool.Close()
 	trust, _ := who.trust()
-	if err := s.Store.AddSource(r.Context(), m, name, spool, store.Origin{Trust: trust, Via: "push", Who: who.name, Path: name}); err != nil {
+	if err := s.Store.AddSource(r.Context(), m, name, spool, store.Origin{Trust: trust, Via: "push", Who: who.name, Path: name, Modified: modifiedOf(r.URL.Query())}); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -313,7 +313,7 @@ func (s *Server) answer(r *http.Request, by asker, q *columns.Question, b *colum
 // answerFile answers for one file, of which no more calls may be than calls has left. An error is one
 // of the store, or that there are more.
 func (s *Server) answerFile(r *http.Request, waiting context.Context, by asker, b *columns.Builder, f *columns.File, calls *int) (columns.FileAnswer, error) {
-	x, err := s.openIndex(r, waiting, by, f.ID)
+	x, m, err := s.openIndex(r, waiting, by, f.ID)
 	var miss *symbols.MissError
 	var broken *store.BrokenError
 	switch {
@@ -326,6 +326,9 @@ func (s *Server) answerFile(r *http.Request, waiting context.Context, by asker, 
 	}
 	defer x.Close()
 	a := columns.FileAnswer{Code: x.Code.String(), Chains: make([]uint64, len(f.Addresses)), From: make([]uint64, len(f.Addresses))}
+	if !x.HasCode() && m.DebugFileNames() {
+		a.Segments = x.CodeSegments()
+	}
 	cursor := x.Cursor()
 	for i, address := range f.Addresses {
 		if i&0xffff == 0xffff && r.Context().Err() != nil {
@@ -358,44 +361,45 @@ func (s *Server) answerFile(r *http.Request, waiting context.Context, by asker, 
 // make by themselves has 8 bytes (--build-id=fast of LLD).
 func isShort(id buildid.ID) bool { return len(id.Bytes()) < 8 }
 
-// openIndex returns the index of an identity, whose files may come from this machine or from
+// openIndex returns the index of an identity with its manifest, whose files may come from this machine or from
 // upstream.
-func (s *Server) openIndex(r *http.Request, waiting context.Context, by asker, text string) (*symbols.Index, error) {
+func (s *Server) openIndex(r *http.Request, waiting context.Context, by asker, text string) (*symbols.Index, *store.Manifest, error) {
 	id, err := buildid.Parse(text)
 	if err != nil || id.Kind() == buildid.HTL {
-		return nil, &symbols.MissError{Miss: symbols.NoFile}
+		return nil, nil, &symbols.MissError{Miss: symbols.NoFile}
 	}
 	// Both files, as far as they are known: either may have the symbols.
 	if err := s.bring(r, waiting, id, executable, debugFile); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	m, err := s.Store.Manifest(r.Context(), id)
 	if errors.Is(err, blob.ErrNotExist) {
 		if !isShort(id) {
 			s.missing.note(by.name, id, "")
 		}
-		return nil, &symbols.MissError{Miss: symbols.NoFile}
+		return nil, nil, &symbols.MissError{Miss: symbols.NoFile}
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if dwz := m.IndexName().Dwz; !dwz.IsZero() {
 		if err := s.bring(r, waiting, dwz, debugFile); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	s.usedForIndex(r.Context(), by.name, m)
 	x, err := s.index(r.Context(), waiting, by.slot, m)
 	var broken *store.BrokenError
 	if !errors.As(err, &broken) {
-		return x, err
+		return x, m, err
 	}
 	for _, a := range []artefact{executable, debugFile} {
 		if err := s.regain(r.WithContext(waiting), id, a); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return s.index(r.Context(), waiting, by.slot, m)
+	x, err = s.index(r.Context(), waiting, by.slot, m)
+	return x, m, err
 }
 
 // bring takes files of an identity into the store, from this machine or from upstream. That there are none is no error.

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -86,7 +87,7 @@ func (s *Server) planFile(r *http.Request, who caller, f api.PlanFile) (api.Plan
 	if m != nil && has() {
 		// The client will not send it: this is a use, which has to be known before it relies on it.
 		if err := s.Store.Use(r.Context(), m); !errors.Is(err, blob.ErrNotExist) {
-			return api.PlannedFile{Action: api.Skip, Disputed: len(m.Disputed()), Served: serves(m, f.SHA256)}, err
+			return api.PlannedFile{Action: api.Skip, Disputed: len(m.Disputed()), Served: serves(m, f.SHA256), Alone: isAlone(m, f.SHA256)}, err
 		}
 	}
 	if f.SHA256 == "" {
@@ -128,8 +129,16 @@ func claimOf(q url.Values, object string, who caller) (c store.Claim, err error)
 		}
 	}
 	trust, _ := who.trust()
-	c.Origin = store.Origin{Trust: trust, Via: "push", Who: who.name, Path: q.Get("name"), Archive: q.Get("archive"), Package: q.Get("package"), Build: q.Get("build")}
+	c.Origin = store.Origin{Trust: trust, Via: "push", Who: who.name, Path: q.Get("name"), Archive: q.Get("archive"), Package: q.Get("package"), Build: q.Get("build"), Modified: modifiedOf(q)}
 	return c, nil
+}
+
+// modifiedOf returns when a client says that a file was changed last, in seconds since 1970; zero where it does not.
+func modifiedOf(q url.Values) time.Time {
+	if n, err := strconv.ParseInt(q.Get("modified"), 10, 64); err == nil {
+		return time.Unix(n, 0)
+	}
+	return time.Time{}
 }
 
 // whole takes a file in one request.
@@ -274,7 +283,7 @@ func (s *Server) publish(w *exchange, r *http.Request, spool *store.Spool, c sto
 	if a.New {
 		status = http.StatusCreated
 	}
-	out := api.Stored{ID: a.ID, SHA256: a.Object, New: a.New, Disputed: len(disputed), Served: serves(a.Manifest, a.Object)}
+	out := api.Stored{ID: a.ID, SHA256: a.Object, New: a.New, Disputed: len(disputed), Served: serves(a.Manifest, a.Object), Alone: isAlone(a.Manifest, a.Object)}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	return writeJSON(w, out)
@@ -284,6 +293,11 @@ func (s *Server) publish(w *exchange, r *http.Request, spool *store.Spool, c sto
 func serves(m *store.Manifest, object string) bool {
 	exe, debug := m.Executable(), m.DebugInfo()
 	return exe != nil && exe.Object == object || debug != nil && debug.Object == object
+}
+
+// isAlone reports whether a file is the debug file that is served, without an executable.
+func isAlone(m *store.Manifest, object string) bool {
+	return m.Executable() == nil && serves(m, object)
 }
 
 // part takes a part of a file. A part is small, so that what is lost with a connection is.

@@ -40,14 +40,16 @@ func (f *File) answer(v addr.Virt, e evidence) Result {
 		return Result{Frames: frames, Source: source}
 	}
 	name, table := a.symbol()
-	switch {
-	case frames != nil:
+	if frames != nil {
 		frames[len(frames)-1].join(name)
 		frames = named(frames)
+	}
+	switch {
+	case len(frames) > 0:
 	case name != "":
 		frames, source = a.bare(name, table)
 	default:
-		if frames, source = a.line(); frames == nil {
+		if frames, source = a.line(); len(frames) == 0 {
 			return a.miss()
 		}
 	}
@@ -107,17 +109,16 @@ func hasLength(s string, number int) bool {
 	return false
 }
 
-// named returns frames without the outermost one, if that has no name: what it calls is
-// the outermost that is known. A frame that is alone may have a line only.
+// named returns frames without the outermost ones that have neither name nor line: what they
+// call is the outermost that is known.
 func named(frames []Frame) []Frame {
-	last := len(frames) - 1
-	if last < 0 || frames[last].Linkage != "" || last == 0 && frames[0].File != "" {
-		return frames
+	for n := len(frames); n > 0 && frames[n-1].Linkage == "" && frames[n-1].File == ""; n-- {
+		if n > 1 {
+			frames[n-2].Inlined = false
+		}
+		frames = frames[:n-1]
 	}
-	if last > 0 {
-		frames[last-1].Inlined = false
-	}
-	return frames[:last]
+	return frames
 }
 
 // answer is an answer in the making.
@@ -208,8 +209,8 @@ func (a *answer) bare(name string, table Source) ([]Frame, Source) {
 	if frames == nil {
 		return []Frame{{Linkage: name}}, table
 	}
-	if frames[0].Linkage == "" {
-		frames[0].Linkage = name
+	if last := &frames[len(frames)-1]; last.Linkage == "" {
+		last.Linkage = name
 	}
 	if frames[0].File != "" {
 		table = SourceDWARF

@@ -25,15 +25,12 @@ func (f *File) LookupOffsets(offsets []addr.Offset) []Result {
 	addresses := make([]addr.Virt, 0, len(offsets))
 	asked := make([]int, 0, len(offsets)) // which have an address
 	for i, o := range offsets {
-		v, ok := f.Virt(o)
-		switch {
-		case ok:
-			addresses, asked = append(addresses, v), append(asked, i)
-		case f.image.HasCode():
-			results[i] = Miss(reason.NotCode)
-		default:
-			results[i] = Miss(reason.NoFile)
+		v, why := f.place(o)
+		if why != reason.None {
+			results[i] = Miss(why)
+			continue
 		}
+		addresses, asked = append(addresses, v), append(asked, i)
 	}
 	for i, r := range f.LookupVirts(addresses) {
 		results[asked[i]] = r

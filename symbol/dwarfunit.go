@@ -24,9 +24,9 @@ type stringMaker interface {
 // frames of a function; of a line without a function one frame without a name; or
 // nothing.
 //
-// A call of a function without a name is left out, and its caller has the line of the
-// call. The last frame has no name where the function that others were inlined into has
-// none: a symbol may name it.
+// A frame has no name where the debug information has none for its function, or where that
+// is in a file that is missing: the lines of the frame and of its callers stay. A symbol may
+// name the last one.
 func (c *unitCode) frames(v uint64) ([]Frame, uint8) {
 	p := c.At(v)
 	if p == nil || p.Scope < 0 && !p.Known {
@@ -42,7 +42,7 @@ func (c *unitCode) frames(v uint64) ([]Frame, uint8) {
 		if isNamed {
 			frame.Linkage, frame.Start, frame.Lang = c.text.name(fn.Name), int(startLine(fn.Line)), c.lang
 		}
-		if isNamed || s.Parent < 0 && len(frames) > 0 {
+		if isNamed || s.Parent >= 0 || len(frames) > 0 {
 			frame.Inlined = s.Parent >= 0
 			frames = append(frames, frame)
 		}

@@ -401,7 +401,7 @@ func TestJoin(t *testing.T) {
 		if got := f.LookupVirt(addr.Virt(s.value)); got.Frames != nil {
 			t.Errorf("%s: %+v without the debug file", s.name, got)
 		}
-		if got := debug.LookupOffset(o); got.Reason != reason.NoFile {
+		if got := debug.LookupOffset(o); got.Reason != reason.DebugFileAlone {
 			t.Errorf("%s: %+v from the debug file alone, by offset", s.name, got)
 		}
 		if linkage(debug, addr.Virt(s.value)) != s.name {

@@ -257,6 +257,9 @@ func (f *File) Stored() *os.File {
 	return r
 }
 
+// HasCode reports whether the file holds the code that its headers speak of: a debug file does not.
+func (f *File) HasCode() bool { return f.image.HasCode() }
+
 // Reader returns what the file is read from, for whoever wants to know more of it.
 func (f *File) Reader() io.ReaderAt { return f.image.Reader }
 
@@ -355,17 +358,25 @@ func (f *File) Offset(v addr.Virt) (addr.Offset, bool) {
 }
 
 // LookupOffset answers for the instruction at a file offset. A debug file alone,
-// whose code is elsewhere, does not know: reason.NoFile.
+// whose code is elsewhere, does not know: reason.DebugFileAlone.
 func (f *File) LookupOffset(o addr.Offset) Result {
+	v, why := f.place(o)
+	if why != reason.None {
+		return Miss(why)
+	}
+	return f.LookupVirt(v)
+}
+
+// place returns the virtual address of an offset, or why there is none.
+func (f *File) place(o addr.Offset) (addr.Virt, reason.Reason) {
 	v, ok := f.Virt(o)
 	switch {
-	case ok:
-		return f.LookupVirt(v)
-	case f.image.HasCode():
-		return Miss(reason.NotCode)
-	default:
-		return Miss(reason.NoFile)
+	case !f.HasCode() && (!ok || isOutsideCode(f.image.Segments, v)):
+		return 0, reason.DebugFileAlone
+	case !ok:
+		return 0, reason.NotCode
 	}
+	return v, reason.None
 }
 
 // LookupVirt answers for the instruction at a virtual address.

@@ -64,7 +64,7 @@ func checkResult(t *testing.T, r Result) {
 		t.Errorf("%+v has frames and a reason, or neither", r)
 	}
 	for i, f := range r.Frames {
-		if f.Func == "" && (len(r.Frames) > 1 || f.File == "") || f.Line < 0 || f.Inlined != (i < len(r.Frames)-1) {
+		if f.Func == "" && i == len(r.Frames)-1 && f.File == "" || f.Line < 0 || f.Inlined != (i < len(r.Frames)-1) {
 			t.Errorf("frame %d of %+v", i, r)
 		}
 	}

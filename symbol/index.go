@@ -177,6 +177,9 @@ func (x *Index) Sources() []Source {
 	return kinds
 }
 
+// HasCode reports whether the index was made from a file that holds its code.
+func (x *Index) HasCode() bool { return x.flags&indexHasCode != 0 }
+
 // Segments returns the PT_LOAD segments of the file that the index was made from.
 func (x *Index) Segments() []Segment { return slices.Clone(x.segments) }
 
@@ -223,7 +226,7 @@ func (x *Index) LookupVirts(addresses []addr.Virt) []Result {
 }
 
 // LookupOffset answers for the instruction at a file offset. An index that was made
-// from a debug file alone does not know: reason.NoFile.
+// from a debug file alone does not know: reason.DebugFileAlone.
 func (x *Index) LookupOffset(o addr.Offset) Result { return x.lookupOffset(o, nil) }
 
 // LookupVirt answers for the instruction at a virtual address.
@@ -243,12 +246,12 @@ func (x *Index) WhyNotOffset(o addr.Offset) reason.Reason {
 		return s.LookupOffset(o).Reason
 	}
 	switch {
+	case !x.HasCode() && (!ok || isOutsideCode(x.segments, v)):
+		return reason.DebugFileAlone
 	case ok:
 		return x.WhyNotVirt(v)
-	case x.flags&indexHasCode != 0:
-		return reason.NotCode
 	default:
-		return reason.NoFile
+		return reason.NotCode
 	}
 }
 

@@ -280,9 +280,8 @@ type partBuilder struct {
 	// Of the unit at hand.
 	part      *indexPart
 	lang      Lang
-	place     piecePlace   // of the piece before
-	at        int32        // its site
-	call      *dwarf.Scope // that its line is taken from, or nil
+	place     piecePlace // of the piece before
+	at        int32      // its site
 	sites     []builtSite
 	first     []int32 // site of each scope that was asked for last, -1 for none
 	functions []int32 // number of each Func, unasked before it has one
@@ -368,13 +367,9 @@ func (b *partBuilder) piece(p *dwarf.Piece) {
 	}
 	if place := (piecePlace{p.Scope, p.File, p.Known}); place != b.place {
 		b.place = place
-		b.at, b.call = b.siteOf(p)
+		b.at = b.siteOf(p)
 	}
-	piece := partPiece{uint32(start), b.at, p.Line, p.Column}
-	if b.call != nil {
-		piece.line, piece.column = b.call.CallLine, b.call.CallColumn
-	}
-	b.part.pieces = append(b.part.pieces, piece)
+	b.part.pieces = append(b.part.pieces, partPiece{uint32(start), b.at, p.Line, p.Column})
 }
 
 // piecePlace is what decides on the site of a piece.
@@ -384,32 +379,16 @@ type piecePlace struct {
 	known bool
 }
 
-// siteOf returns the site that a piece belongs to, and the call that its line is to be
-// taken from, or nil.
-func (b *partBuilder) siteOf(p *dwarf.Piece) (int32, *dwarf.Scope) {
-	scope, call := b.shown(p.Scope)
-	file := p.File
-	if call != nil {
-		file = call.CallFile
-	}
+// siteOf returns the site that a piece belongs to.
+func (b *partBuilder) siteOf(p *dwarf.Piece) int32 {
 	switch {
-	case scope >= 0 && b.isNamed(scope):
-		return b.site(scope, file), call
+	case p.Scope >= 0 && (b.isNamed(p.Scope) || b.reader.Scopes[p.Scope].Parent >= 0):
+		return b.site(p.Scope, p.File)
 	case p.Known:
-		return siteNone - 1 - int32(b.file(file)), call
+		return siteNone - 1 - int32(b.file(p.File))
 	default:
-		return siteNone, nil
+		return siteNone
 	}
-}
-
-// shown returns the innermost scope from this one on that is not a call of a function
-// without a name, and the last one of the calls that were left out, or nil.
-func (b *partBuilder) shown(scope int32) (_ int32, call *dwarf.Scope) {
-	for scope >= 0 && !b.isNamed(scope) && b.reader.Scopes[scope].Parent >= 0 {
-		call = &b.reader.Scopes[scope]
-		scope = call.Parent
-	}
-	return scope, call
 }
 
 func (b *partBuilder) isNamed(scope int32) bool { return b.function(b.reader.Scopes[scope].Func) >= 0 }
@@ -437,12 +416,9 @@ func (b *partBuilder) site(scope int32, file uint32) int32 {
 	if site.function < 0 {
 		site.function = b.tables.nameless()
 	}
-	if parent, call := b.shown(s.Parent); parent >= 0 {
-		if call == nil {
-			call = s
-		}
-		site.parent = b.site(parent, call.CallFile)
-		site.callLine, site.callColumn = call.CallLine, call.CallColumn
+	if s.Parent >= 0 {
+		site.parent = b.site(s.Parent, s.CallFile)
+		site.callLine, site.callColumn = s.CallLine, s.CallColumn
 	}
 	n := int32(len(b.sites))
 	b.sites = append(b.sites, builtSite{site, b.first[scope]})

@@ -9,11 +9,12 @@ import (
 //
 //	1–4  before checksums of blocks: 4 had one of the whole file, which nobody looked at while it answered
 //	5    a checksum for each block of 4096 bytes, behind the header
-const indexVersion = 5
+//	6    an inlined call without a name has a site: before, its code had the line of the call
+const indexVersion = 6
 
 // IndexVersion is the version of the format, for names of files and keys: indexes of several versions lie beside each
 // other.
-const IndexVersion = "v5"
+const IndexVersion = "v6"
 
 // The fixed parts of an index; the package comment describes the format.
 const (

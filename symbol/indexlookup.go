@@ -162,9 +162,10 @@ func (x *Index) chain(dst []Frame, at location) ([]Frame, Source) {
 			return dst, source
 		}
 		function, call, size := x.inlined(b, at.site)
-		if call.site >= at.site || !x.frame(f, x.function(function>>1), at) {
+		if call.site >= at.site {
 			break
 		}
+		x.frame(f, x.function(function>>1), at)
 		f.Inlined = true
 		if function&1 != 0 {
 			file, _ := binary.Uvarint(b[size:])
@@ -202,9 +203,8 @@ func little(b []byte, size uint) uint32 {
 	return uint32(lowest(binary.LittleEndian.Uint64(b), size*8))
 }
 
-// frame makes f what is known of code of a function, and reports whether there is
-// something. Inlined is left as it is.
-func (x *Index) frame(f *Frame, fn functionRecord, at location) bool {
+// frame makes f what is known of code of a function. Inlined is left as it is.
+func (x *Index) frame(f *Frame, fn functionRecord, at location) {
 	start, size := fn.name(), fn.size()
 	if size == longName {
 		start, size = x.place(partLong, fn.name())
@@ -216,7 +216,6 @@ func (x *Index) frame(f *Frame, fn functionRecord, at location) bool {
 	f.Column = int(at.column)
 	f.Start = int(fn.line())
 	f.Lang = fn.lang()
-	return f.Linkage != ""
 }
 
 // function returns the function with a number, one without a name if there is none.

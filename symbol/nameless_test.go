@@ -73,34 +73,70 @@ func TestNamelessCalls(t *testing.T) {
 		"strict":   {"g++", "", []string{"-gdwarf-2", "-gstrict-dwarf"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			program := buildNameless(t, c.compiler, c.nameless, c.args...)
-			f := open(t, program)
-			index, err := open(t, program).Index(IndexOptions{})
-			if err != nil {
+			compareWithLLVM(t, buildNameless(t, c.compiler, c.nameless, c.args...))
+		})
+	}
+}
+
+// TestWithoutDwz has a program whose common debug information is in a file of dwz that is not
+// there. The functions that are described in it have no names, and keep their lines.
+func TestWithoutDwz(t *testing.T) {
+	for _, version := range []string{"-gdwarf-4", "-gdwarf-5"} {
+		t.Run(version, func(t *testing.T) {
+			program := buildNameless(t, "g++", "", version, "-g")
+			other, common := program+"-other", program+"-common"
+			output(t, nil, "cp", program, other)
+			output(t, nil, testenv.Tool(t, "dwz"), "-m", common, program, other)
+			if err := os.Remove(common); err != nil {
 				t.Fatal(err)
 			}
-			addresses := functionAddresses(t, program)
-			var input strings.Builder
-			for _, v := range addresses {
-				fmt.Fprintf(&input, "%#x\n", uint64(v))
-			}
-			answers := output(t, strings.NewReader(input.String()),
-				"llvm-symbolizer-19", "--obj="+program, "--no-demangle", "--functions=linkage", "--inlines", "--output-style=JSON")
-			batch := f.LookupVirts(addresses)
-			inlined := 0
-			for i, v := range addresses {
-				want := llvmFrames(t, answers[i])
-				inlined += strings.Count(want, "\n") - 1
-				for how, r := range map[string]Result{"alone": f.LookupVirt(v), "many": batch[i], "index": index.LookupVirt(v)} {
-					if got := frameLines(r.Frames); got != want {
-						t.Errorf("%#x %s:\n%swant\n%s", uint64(v), how, got, want)
-					}
+			compareWithLLVM(t, program)
+			nameless := 0
+			f := open(t, program)
+			for _, v := range functionAddresses(t, program) {
+				r := f.LookupVirt(v)
+				if len(r.Frames) > 1 && r.Frames[0].Linkage == "" {
+					nameless++
+				}
+				if n := r.Named(); len(n.Frames) == 0 || n.Frames[0].Linkage == "" || n.Frames[len(n.Frames)-1].Inlined {
+					t.Errorf("%v: %+v by names alone", v, n)
 				}
 			}
-			if inlined == 0 {
-				t.Error("no call was inlined")
+			if nameless == 0 {
+				t.Error("no inlined call is without a name")
 			}
 		})
+	}
+}
+
+// compareWithLLVM compares the frames at all addresses of the functions of buildNameless.
+func compareWithLLVM(t *testing.T, program string) {
+	t.Helper()
+	f := open(t, program)
+	index, err := open(t, program).Index(IndexOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	addresses := functionAddresses(t, program)
+	var input strings.Builder
+	for _, v := range addresses {
+		fmt.Fprintf(&input, "%#x\n", uint64(v))
+	}
+	answers := output(t, strings.NewReader(input.String()),
+		"llvm-symbolizer-19", "--obj="+program, "--no-demangle", "--functions=linkage", "--inlines", "--output-style=JSON")
+	batch := f.LookupVirts(addresses)
+	inlined := 0
+	for i, v := range addresses {
+		want := llvmFrames(t, answers[i])
+		inlined += strings.Count(want, "\n") - 1
+		for how, r := range map[string]Result{"alone": f.LookupVirt(v), "many": batch[i], "index": index.LookupVirt(v)} {
+			if got := frameLines(r.Frames); got != want {
+				t.Errorf("%#x %s:\n%swant\n%s", uint64(v), how, got, want)
+			}
+		}
+	}
+	if inlined == 0 {
+		t.Error("no call was inlined")
 	}
 }
 
@@ -153,8 +189,7 @@ func functionAddresses(t *testing.T, program string) (addresses []addr.Virt) {
 	return addresses
 }
 
-// llvmFrames returns the frames of an answer, one a line, without those of functions
-// whose name LLVM does not know.
+// llvmFrames returns the frames of an answer, one a line.
 func llvmFrames(t *testing.T, text string) string {
 	t.Helper()
 	var answer struct {
@@ -168,9 +203,7 @@ func llvmFrames(t *testing.T, text string) string {
 	}
 	var b strings.Builder
 	for _, f := range answer.Symbol {
-		if f.FunctionName != "" {
-			fmt.Fprintf(&b, "%s %d\n", strings.TrimSuffix(f.FunctionName, ".cold"), f.Line)
-		}
+		fmt.Fprintf(&b, "%s %d\n", strings.TrimSuffix(f.FunctionName, ".cold"), f.Line)
 	}
 	return b.String()
 }

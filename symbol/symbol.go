@@ -1,13 +1,16 @@
 package symbol
 
 import (
+	"slices"
+
 	"hallmark/addr"
 	"hallmark/reason"
 )
 
 // Frame is one function at an address. An address inside inlined functions has
-// several. One that is alone may have no name, only the line: of padding, of literals
-// among the code, of assembler without a symbol, see Result.Named.
+// several. One may have no name, only the line: of padding, of literals among the code, of
+// assembler without a symbol, of a call whose function is described in a file that is not
+// there, see Result.Named.
 type Frame struct {
 	Func    string // name for people: demangled, see Demangle; in Go without type arguments
 	Linkage string // name that the linker saw, without a symbol version; the same as Func for C
@@ -63,14 +66,23 @@ type Result struct {
 	Reason reason.Reason
 }
 
-// Named returns r where it names a function, and otherwise a miss. It is for those who
-// have no use for a line without a name.
+// Named returns r with the frames that name a function, and a miss where none does. It is
+// for those who have no use for a line without a name. The line of a frame that stays is
+// that of the call of the one that was left out.
 func (r Result) Named() Result {
-	if n := len(r.Frames); n > 0 && r.Frames[n-1].Func == "" && r.Frames[n-1].Linkage == "" {
+	if len(r.Frames) == 0 || !slices.ContainsFunc(r.Frames, Frame.isNameless) {
+		return r
+	}
+	r.Frames = slices.DeleteFunc(slices.Clone(r.Frames), Frame.isNameless)
+	n := len(r.Frames)
+	if n == 0 {
 		return Miss(reason.NoSymbol)
 	}
+	r.Frames[n-1].Inlined = false
 	return r
 }
+
+func (f Frame) isNameless() bool { return f.Func == "" && f.Linkage == "" }
 
 // Miss returns the Result that has no frames, because of r.
 func Miss(r reason.Reason) Result { return Result{Reason: r} }

@@ -64,7 +64,7 @@ func parseFolded(frame string) (p place, ok bool) {
 // foldedNames returns the frames of functions, outermost first.
 func foldedNames(frames []symbol.Frame) []string {
 	var names []string
-	for _, f := range slices.Backward(frames) {
+	for _, f := range slices.Backward((symbol.Result{Frames: frames}).Named().Frames) {
 		names = append(names, strings.Clone(strings.Map(foldable, f.Func))) // the next lookup may close the file
 	}
 	return names

@@ -111,8 +111,11 @@ func cutFrameNumber(line string) (before string, n int, after string, ok bool) {
 // sourceLine returns "file:line:column" as far as it is known, "" without a file.
 // Nothing in it can break a line or steer a terminal.
 func sourceLine(f *symbol.Frame) string {
+	if f.File == "" {
+		return ""
+	}
 	place := clean(f.File)
-	if place == "" || f.Line == 0 {
+	if f.Line == 0 {
 		return place
 	}
 	place += ":" + strconv.Itoa(f.Line)
@@ -122,8 +125,14 @@ func sourceLine(f *symbol.Frame) string {
 	return place
 }
 
+// noName stands for the name of a function that has none.
+const noName = "??"
+
 // clean replaces what is no plain text: names come from files that nobody vouches for.
 func clean(name string) string {
+	if name == "" {
+		return noName
+	}
 	return strings.Map(func(r rune) rune {
 		if plaintext.Rune(r) != r {
 			return '?'

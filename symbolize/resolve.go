@@ -298,7 +298,10 @@ func (r *resolver) answer(q question) symbol.Result {
 			clear(r.answers)
 		}
 		r.count(q.source)
-		result = q.ask().Named() // what stands in the text says more than a line without a name
+		result = q.ask()
+		if named := result.Named(); len(named.Frames) == 0 {
+			result = named // what stands in the text says more than a line without a name
+		}
 		r.answers[q] = result
 	}
 	return result

@@ -50,35 +50,30 @@ func refuse(status int, format string, args ...any) error {
 func (h *handler) answer(f func(*question) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := &kept{header: http.Header{}}
-		if err := h.inTurn(a, r, f); err != nil {
+		if err := h.inTurn(a, w, r, f); err != nil {
 			if r.Context().Err() == nil {
 				fail(w, err)
 			}
 			return
 		}
-		size := int64(a.body.Len())
-		if h.turns.unsent.Add(size); h.turns.unsent.Load() > maxUnsent && size > 0 {
-			h.turns.unsent.Add(-size)
-			fail(w, ErrBusy)
+		done, err := h.turns.Unsent(w, int64(a.body.Len()))
+		if err != nil {
+			fail(w, err)
 			return
 		}
-		defer h.turns.unsent.Add(-size)
+		defer done()
 		maps.Copy(w.Header(), a.header)
 		w.Write(a.body.Bytes())
 	})
 }
 
-// maxUnsent is how many bytes of answers wait at most for clients that read them.
-const maxUnsent = 256 << 20
-
-// inTurn answers a question once it has a turn.
-func (h *handler) inTurn(w http.ResponseWriter, r *http.Request, f func(*question) error) error {
-	select {
-	case h.turns.places <- struct{}{}:
-		defer func() { <-h.turns.places }()
-	case <-r.Context().Done():
-		return r.Context().Err()
+// inTurn answers a question of a client into w once it has a turn.
+func (h *handler) inTurn(w, client http.ResponseWriter, r *http.Request, f func(*question) error) error {
+	done, err := h.turns.Turn(r.Context(), client)
+	if err != nil {
+		return err
 	}
+	defer done()
 	q := &question{handler: h, ctx: r.Context(), w: w, r: r, query: r.URL.Query()}
 	if err := q.open(); err != nil {
 		return err
@@ -104,17 +99,16 @@ func (h *handler) download(w http.ResponseWriter, r *http.Request) {
 
 // written returns a file with the profile.
 func (h *handler) written(w http.ResponseWriter, r *http.Request) (*os.File, error) {
-	select {
-	case h.turns.downloads <- struct{}{}:
-		defer func() { <-h.turns.downloads }()
-	default:
-		return nil, ErrBusy
+	done, err := h.turns.Download(w)
+	if err != nil {
+		return nil, err
 	}
+	defer done()
 	f, err := atomicfile.Scratch()
 	if err != nil {
 		return nil, err
 	}
-	err = h.inTurn(w, r, func(q *question) error {
+	err = h.inTurn(w, w, r, func(q *question) error {
 		if q.shown.Download == nil {
 			return refuse(http.StatusNotFound, "the profile cannot be had here")
 		}

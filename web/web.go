@@ -104,27 +104,69 @@ type Packages interface {
 type handler struct {
 	source     Source
 	selections cache
-	turns      *Turns
+	turns      Turns
 }
 
-// Turns are places for questions that are answered at a time: those of one handler, or of several. The answers of a
-// profile of a million stacks take as long as a second of one processor. So each processor has one question at a time,
-// and others wait.
-type Turns struct {
+// Turns divide what answers take between those who ask: of one handler, or of several. The answers of a profile of a million
+// stacks take as long as a second of one processor. So each processor has one question at a time, and others wait. All of the
+// methods take what answers a client, and return what ends it.
+type Turns interface {
+	// Turn waits for a processor, until ctx is done.
+	Turn(ctx context.Context, w http.ResponseWriter) (done func(), err error)
+	// Download is for a profile that is written. The error is ErrBusy where there are too many.
+	Download(w http.ResponseWriter) (done func(), err error)
+	// Unsent is for an answer of so many bytes, which waits for its client. The error is ErrBusy where that are too many.
+	Unsent(w http.ResponseWriter, bytes int64) (done func(), err error)
+}
+
+// Bounds of what waits at a time.
+const (
+	MaxUnsent    = 256 << 20 // bytes of answers that clients have not read
+	MaxDownloads = 8         // profiles that are written
+)
+
+// turns are for one client.
+type turns struct {
 	places    chan struct{}
-	downloads chan struct{} // profiles that are sent
-	unsent    atomic.Int64  // bytes of answers
+	downloads chan struct{}
+	unsent    atomic.Int64
 }
 
-// NewTurns returns turns for all processors.
-func NewTurns() *Turns {
-	return &Turns{places: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), downloads: make(chan struct{}, 8)}
+// NewTurns returns turns for all processors, of which one client alone knows.
+func NewTurns() Turns {
+	return &turns{places: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), downloads: make(chan struct{}, MaxDownloads)}
+}
+
+func (t *turns) Turn(ctx context.Context, _ http.ResponseWriter) (func(), error) {
+	select {
+	case t.places <- struct{}{}:
+		return func() { <-t.places }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (t *turns) Download(http.ResponseWriter) (func(), error) {
+	select {
+	case t.downloads <- struct{}{}:
+		return func() { <-t.downloads }, nil
+	default:
+		return nil, ErrBusy
+	}
+}
+
+func (t *turns) Unsent(_ http.ResponseWriter, bytes int64) (func(), error) {
+	if t.unsent.Add(bytes) > MaxUnsent {
+		t.unsent.Add(-bytes)
+		return nil, ErrBusy
+	}
+	return func() { t.unsent.Add(-bytes) }, nil
 }
 
 // Handler returns what serves the pages, at "/", and answers their questions, below "/api/".
 // All are GET or HEAD: nothing can be changed. To have them below another path, which ends with
 // a slash, put it behind http.StripPrefix.
-func Handler(source Source, turns *Turns) http.Handler {
+func Handler(source Source, turns Turns) http.Handler {
 	h := &handler{source: source, turns: turns}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", servePage("app/index.html"))

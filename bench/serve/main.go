@@ -40,6 +40,9 @@ var (
 	atOnce    = flag.Int("at-once", 8, "requests at a time")
 	addresses = flag.Int("addresses", 1_000_000, "addresses of a question")
 	rounds    = trial.Rounds("rounds", 3, "rounds, of which the medians are shown")
+	fileSize  = flag.Int("bytes", 80_000, "bytes of data in the file that is asked for")
+	peers     = flag.String("debuginfod", "debuginfod", "programs of elfutils' server, separated by commas")
+	first     = flag.Int("first", 0, "also ask for the first bytes of a program of so many MiB that a server has just found by --scan (needs objcopy)")
 	large     = flag.Int("large", 0, "also ask for a section of a program of so many MB, cold, as root (needs objcopy)")
 	program   = flag.String("file", "", "a program with debug information, whose addresses are asked for (default: the hallmark command)")
 )
@@ -74,12 +77,17 @@ func run(dir string) error {
 	}
 	path := "/buildid/" + id.String() + "/executable"
 	servers := []server{{"hallmark serve", strings.TrimSuffix(s.URL, "/") + path, s.PID()}}
-	other, stop, err := debuginfod(dir, path)
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "serve: without elfutils' debuginfod: %v\n", err)
-	} else {
+	for i, name := range strings.Split(*peers, ",") {
+		other, stop, err := debuginfod(name, filepath.Join(dir, fmt.Sprintf("elfutils%d.sqlite", i)), filepath.Join(dir, "files"), path)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "serve: without elfutils' %s: %v\n", name, err)
+			continue
+		}
 		defer stop()
 		servers = append(servers, other)
+	}
+	if *first > 0 {
+		return measureFirst(command, dir, small)
 	}
 	files, err := fileServer(filepath.Dir(small))
 	if err != nil {
@@ -115,7 +123,7 @@ func smallProgram(dir string) (string, buildid.ID, error) {
 	}
 	name := filepath.Join(files, "small")
 	source := filepath.Join(dir, "small.c")
-	text := "const char filler[80000] = {1};\nint main(void) { return filler[1]; }\n"
+	text := fmt.Sprintf("const char filler[%d] = {1};\nint main(void) { return filler[1]; }\n", *fileSize)
 	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
 		return "", buildid.ID{}, err
 	}
@@ -126,13 +134,13 @@ func smallProgram(dir string) (string, buildid.ID, error) {
 	return name, info.ID, err
 }
 
-// debuginfod starts elfutils' server over the files, and waits until it has them.
-func debuginfod(dir, path string) (server, func(), error) {
+// debuginfod starts a server of elfutils over the files, and waits until it has them.
+func debuginfod(name, db, files, path string) (server, func(), error) {
 	port, err := freePort()
 	if err != nil {
 		return server{}, nil, err
 	}
-	cmd := exec.Command("debuginfod", "-F", "-d", filepath.Join(dir, "elfutils.sqlite"), "-p", strconv.Itoa(port), filepath.Join(dir, "files"))
+	cmd := exec.Command(name, "-F", "-d", db, "-p", strconv.Itoa(port), files)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Env = append(os.Environ(), "DEBUGINFOD_URLS=")
 	if err := cmd.Start(); err != nil {
@@ -147,13 +155,20 @@ func debuginfod(dir, path string) (server, func(), error) {
 		if resp, err := http.Get(url); err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
-				return server{"elfutils' debuginfod", url, cmd.Process.Pid}, stop, nil
+				return server{"elfutils' debuginfod " + versionOf(name), url, cmd.Process.Pid}, stop, nil
 			}
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
 	stop()
 	return server{}, nil, errors.New("it has not found the file after 30 s")
+}
+
+// versionOf returns the version of a server of elfutils, as it says it.
+func versionOf(name string) string {
+	out, _ := exec.Command(name, "--version").Output() // the table goes without it
+	line, _, _ := strings.Cut(string(out), "\n")
+	return line[strings.LastIndexByte(line, ' ')+1:]
 }
 
 func freePort() (int, error) {

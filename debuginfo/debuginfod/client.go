@@ -78,6 +78,9 @@ func (f File) inCache() string {
 type Client struct {
 	// URLs are the servers, without the /buildid part.
 	URLs []string
+	// Unsigned are servers that the environment names behind ima:enforcing: those whose files have to
+	// have signatures. Nobody asks them, as nobody checks these.
+	Unsigned []string
 	// Dir is the cache directory. Without it nothing can be fetched, nor if another user
 	// can change what is in it or where its path leads.
 	Dir string

@@ -18,14 +18,20 @@ import (
 // FromEnvironment returns a Client as the environment says, in the variables of
 // debuginfod-client-config(7): DEBUGINFOD_URLS, _CACHE_PATH, _TIMEOUT (seconds),
 // _MAXTIME (seconds), _MAXSIZE (bytes), _RETRY_LIMIT, _HEADERS_FILE. Without
-// DEBUGINFOD_URLS the Client asks nobody. Policies of IMA signatures among the URLs
-// are passed over: the build ID of every file is checked. Other than for elfutils' client a timeout of 0 is 15 s,
+// DEBUGINFOD_URLS the Client asks nobody. Nor does it ask servers behind ima:enforcing, up to another
+// policy: nobody checks signatures here. They are in Unsigned. Other than for elfutils' client a timeout of 0 is 15 s,
 // which is the default, and a size of 0 is 4 GiB. The error names a
 // variable that cannot be understood.
 func FromEnvironment() (*Client, error) {
 	c := &Client{Dir: CacheDir(), Retries: 2}
+	enforcing := false
 	for _, url := range strings.Fields(os.Getenv("DEBUGINFOD_URLS")) {
-		if !strings.HasPrefix(url, "ima:") {
+		switch {
+		case strings.HasPrefix(url, "ima:"):
+			enforcing = url == "ima:enforcing"
+		case enforcing:
+			c.Unsigned = append(c.Unsigned, strings.TrimRight(url, "/"))
+		default:
 			c.URLs = append(c.URLs, strings.TrimRight(url, "/"))
 		}
 	}

@@ -21,7 +21,7 @@ func TestFromEnvironment(t *testing.T) {
 	plainEnvironment(t)
 	header := filepath.Join(t.TempDir(), "header")
 	write(t, header, "X-Key: secret: one\n\nAccept-Language:de\n")
-	t.Setenv("DEBUGINFOD_URLS", " https://one.example/  ima:enforcing http://two.example/path ")
+	t.Setenv("DEBUGINFOD_URLS", " https://one.example/  ima:enforcing http://two.example/path/ ima:ignore https://three.example")
 	t.Setenv("DEBUGINFOD_CACHE_PATH", "/somewhere")
 	t.Setenv("DEBUGINFOD_TIMEOUT", "7")
 	t.Setenv("DEBUGINFOD_MAXTIME", "60")
@@ -32,8 +32,11 @@ func TestFromEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"https://one.example", "http://two.example/path"}; !slices.Equal(c.URLs, want) {
+	if want := []string{"https://one.example", "https://three.example"}; !slices.Equal(c.URLs, want) {
 		t.Errorf("URLs %q, want %q", c.URLs, want)
+	}
+	if want := []string{"http://two.example/path"}; !slices.Equal(c.Unsigned, want) {
+		t.Errorf("without signatures %q, want %q", c.Unsigned, want)
 	}
 	if c.Dir != "/somewhere" || c.Timeout != 7*time.Second || c.MaxTime != time.Minute || c.MaxSize != 6e9 || c.Retries != 4 {
 		t.Errorf("%+v", c)

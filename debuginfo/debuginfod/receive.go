@@ -72,6 +72,12 @@ func (c *Client) receive(ctx context.Context, cancel context.CancelCauseFunc, r 
 	if err := temp.Sync(); err != nil {
 		return &lastingError{err}
 	}
+	// As elfutils' client does it: a debugger compares the time of a source with that of the program.
+	if at, err := http.ParseTime(r.Header.Get("Last-Modified")); err == nil {
+		if err := os.Chtimes(temp.Name(), time.Now(), at); err != nil {
+			return &lastingError{err}
+		}
+	}
 	return c.store(temp.Name(), k)
 }
 

@@ -72,9 +72,19 @@ func (m *Image) IsText(start, end uint64) bool {
 	})
 }
 
-// HasCode reports whether the file holds the code that its headers speak of.
+// HasCode reports whether the file holds the code that its headers speak of. A debug file does
+// not: tools that split files leave no bytes to its segments, or as elfutils none to the sections.
 func (m *Image) HasCode() bool {
-	return slices.ContainsFunc(m.Segments, func(s Segment) bool { return s.Executable() && s.FileSize > 0 })
+	without := false // a section of code has no bytes
+	for i := range m.Sections {
+		s := &m.Sections[i]
+		if s.IsText() && s.Size > 0 && s.Type != SHT_NOBITS {
+			without = false
+			break
+		}
+		without = without || s.IsText() && s.Size > 0
+	}
+	return !without && slices.ContainsFunc(m.Segments, func(s Segment) bool { return s.Executable() && s.FileSize > 0 })
 }
 
 // Section returns the first section with this name and contents in the file.

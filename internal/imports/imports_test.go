@@ -84,7 +84,7 @@ var rules = map[string]rule{
 		external: []string{sys},
 		why:      "indexes of a store; questions and answers are above it",
 	},
-	"server/columns": {module: []string{"reason", "symbol"}, why: "messages in columns, for servers and their clients"},
+	"server/columns": {module: []string{"addr", "reason", "symbol"}, why: "messages in columns, for servers and their clients"},
 	"server/scan": {
 		module:   []string{"buildid", "internal/atomicfile", "internal/plaintext", "internal/regular", "server/blob", "server/packages", "server/store"},
 		external: []string{"github.com/klauspost/compress/"},
@@ -145,7 +145,7 @@ var rules = map[string]rule{
 	},
 	"profile/summary": {module: []string{"buildid", "profile"}, external: []string{pprof}, why: "arithmetic over the model"},
 	"profile/otlp": {
-		module:   []string{"buildid", "profile", "reason", "symbol"},
+		module:   []string{"addr", "buildid", "profile", "reason", "symbol"},
 		external: []string{pprof, "go.opentelemetry.io/proto/slim/otlp/", "google.golang.org/protobuf/"},
 		why:      "OpenTelemetry's messages as profiles and back; the only importer of their generated code",
 	},

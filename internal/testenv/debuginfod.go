@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Debuginfod starts elfutils' server for the files in a directory, and returns its URL
+// Debuginfod starts elfutils' server for the files and the packages of rpm in a directory, and returns its URL
 // when it has found the files at all paths of it: "/buildid/ID/executable" for instance.
 // It reads each file by itself: one that it has found says nothing of another.
 func Debuginfod(t testing.TB, dir string, paths ...string) (url string) {
@@ -20,7 +20,7 @@ func Debuginfod(t testing.TB, dir string, paths ...string) (url string) {
 	}
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	l.Close()
-	cmd := exec.Command(Tool(t, "debuginfod"), "-d", ":memory:", "-p", port, "-F", dir)
+	cmd := exec.Command(Tool(t, "debuginfod"), "-d", ":memory:", "-p", port, "-F", "-R", dir)
 	cmd.Env = append(os.Environ(), "DEBUGINFOD_URLS=", "HOME="+t.TempDir())
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

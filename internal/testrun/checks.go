@@ -90,7 +90,7 @@ var needs = []need{
 	{"gcc", "gcc"}, {"g++", "g++"}, {"dwz", "dwz"}, {"perf", "linux-perf"}, {"python3", "python3"}, {"file", "file"},
 	{"debuginfod", "debuginfod"}, {"debuginfod-find", "debuginfod"},
 	{"clang-19", "clang-19"}, {"llvm-strip-19", "llvm-19"}, {"llvm-dwp-19", "llvm-19"}, {"ld.lld-19", "lld-19"}, {"mold", "mold"},
-	{"cpio", "cpio"}, {"xz", "xz-utils"}, {"zstd", "zstd"}, {"rpmbuild", "rpm"}, {"gdb", "gdb"}, {"strace", "strace"}, {"jq", "jq"}, {"curl", "curl"}, {"chromium", "chromium"},
+	{"cpio", "cpio"}, {"xz", "xz-utils"}, {"zstd", "zstd"}, {"rpmbuild", "rpm"}, {"rpm", "rpm"}, {"find-debuginfo", "debugedit"}, {"gdb", "gdb"}, {"strace", "strace"}, {"jq", "jq"}, {"curl", "curl"}, {"chromium", "chromium"},
 	{"mkfs.ext4", "e2fsprogs"}, {"mkfs.xfs", "xfsprogs"}, {"mkfs.btrfs", "btrfs-progs"}, {"btrfs", "btrfs-progs"},
 	{"mksquashfs", "squashfs-tools"}, {"mkdosfs", "dosfstools"}, {"dpkg-parsechangelog", "dpkg-dev"}, {"git", "git"}, {"systemd-sysusers", "systemd"},
 	{"/usr/include/bpf/bpf_helpers.h", "libbpf-dev"}, {"/usr/include/stdio.h", "libc6-dev"}, {"/usr/lib/debug/.build-id", "libc6-dbg"},

@@ -19,10 +19,12 @@ import (
 // Whether a stack begins with the name of a process is nowhere said: it stays a frame.
 func readFolded(t *text, m *maker) (*pprof.Profile, error) {
 	var frames []frame
+	stacks := 0
+	var two error // the first line, if all have two counts
 	for {
 		line, err := t.next()
 		if err == io.EOF {
-			return m.p, nil
+			return m.p, two
 		}
 		if err != nil {
 			return nil, err
@@ -33,6 +35,13 @@ func readFolded(t *text, m *maker) (*pprof.Profile, error) {
 		stack, count, err := parseFolded(line)
 		if err != nil {
 			return nil, t.failed("%v", err)
+		}
+		_, _, notTwo := parseFolded(stack)
+		switch stacks++; {
+		case notTwo != nil:
+			two = nil
+		case stacks == 1:
+			two = t.failed("two counts, as difffolded.pl and inferno-diff-folded write them for a comparison: give --diff the two files that they were made of")
 		}
 		frames = frames[:0]
 		for rest := stack; rest != ""; {
@@ -79,8 +88,11 @@ func parseFolded(line string) (stack string, count int64, err error) {
 			count, err = strconv.ParseInt(whole, 10, 64)
 		}
 	}
+	if err != nil && strings.Trim(number, "0123456789.") == "" {
+		return stack, 0, errors.New("the count " + strconv.Quote(number) + " is no whole number of 64 bits")
+	}
 	if err != nil {
-		return "", 0, errors.New("the count " + strconv.Quote(number) + " is no whole number of 64 bits")
+		return "", 0, errors.New("there is no count behind the stack: " + strconv.Quote(number) + " is no number")
 	}
 	return stack, count, nil
 }

@@ -45,7 +45,7 @@ func Detect(head []byte) Format {
 	if len(head) > HeadSize {
 		head = head[:HeadSize]
 	}
-	text := string(head)
+	text := strings.TrimPrefix(string(head), byteOrderMark)
 	// The last line may be cut.
 	if end := strings.LastIndexByte(text, '\n'); end >= 0 && len(head) == HeadSize {
 		text = text[:end]
@@ -53,27 +53,35 @@ func Detect(head []byte) Format {
 	if strings.IndexByte(text, 0) >= 0 {
 		return None
 	}
-	folded, deep := 0, false
+	folded, deep, broken := 0, 0, 0
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\r\n")
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		if _, ok := parseHeader(line); ok && folded == 0 {
-			return Script
+		if _, ok := parseHeader(line); ok && deep == 0 {
+			return Script // warnings and records of other kinds may come first
 		}
 		stack, _, err := parseFolded(line)
-		if err != nil || line[0] == '\t' || line[0] == ' ' {
-			return None
+		switch {
+		case stack == "" || line[0] == '\t' || line[0] == ' ':
+			broken++
+		case strings.Contains(stack, ";"):
+			deep++
+		case err != nil:
+			broken++
+		default:
+			folded++
 		}
-		folded++
-		deep = deep || strings.Contains(stack, ";")
 	}
-	if folded > 0 && deep {
+	if deep > broken || folded > 0 && broken == 0 {
 		return Folded
 	}
 	return None
 }
+
+// byteOrderMark is what some programs put before text in UTF-8.
+const byteOrderMark = "\uFEFF"
 
 // LacksSamples reports whether what begins with some bytes is perf's text whose samples do not say
 // enough: it has frames, and no line before them that Read takes for a sample.
@@ -165,7 +173,11 @@ func (t *text) next() (string, error) {
 		case err != nil:
 			return "", fmt.Errorf("line %d, offset %d: %w", t.number, t.at, err)
 		}
-		return string(bytes.TrimRight(t.line, "\r\n")), nil
+		line := string(bytes.TrimRight(t.line, "\r\n"))
+		if t.at == 0 {
+			line = strings.TrimPrefix(line, byteOrderMark)
+		}
+		return line, nil
 	}
 }
 

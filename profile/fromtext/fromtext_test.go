@@ -164,7 +164,8 @@ func TestDetect(t *testing.T) {
 	for text, want := range map[string]Format{
 		"":                      None,
 		"hello world\n":         None,
-		"a 1\nb 2\n":            None, // no stack is deeper than one frame: any list of words and numbers
+		"a 1\nb 2\n":            Folded, // stacks of one frame
+		"a 1\nb\n":              None,
 		"a;b 1\n":               Folded,
 		"a;b 1\nwhat is this\n": None,
 		"heap profile: 1: 2 [3: 4] @ heap/1\n1: 2 [3: 4] @ 0x10 0x20\n": None,

@@ -233,7 +233,7 @@ const maxFrames = 1 << 16
 
 func (s *script) read() error {
 	var h sampleHeader
-	open := false
+	open, begun := false, false
 	end := func() error {
 		if !open {
 			return nil
@@ -259,6 +259,7 @@ func (s *script) read() error {
 			err = end()
 		case line[0] == '#':
 		case isHeader:
+			begun = true
 			if err = end(); err != nil {
 				return err
 			}
@@ -277,6 +278,7 @@ func (s *script) read() error {
 			s.frames = append(s.frames, f)
 		case line[0] == '\t' || line[0] == ' ' || strings.Contains(line, "PERF_RECORD_"):
 			// A line of source, or another thing that -F adds.
+		case !begun || strings.HasPrefix(line, "Warning:"):
 		default:
 			return s.failed("this is neither the first line of a sample nor a frame: %.80q", line)
 		}

@@ -115,7 +115,7 @@ func (s *Symbols) lookup(b *profile.Binary, offsets []addr.Offset) []symbol.Resu
 		return miss(why, len(offsets))
 	}
 	defer table.Close()
-	if file, ok := table.(*symbol.File); ok {
+	if file, ok := table.(interface{ EndWith(context.Context) }); ok {
 		file.EndWith(s.Context)
 	}
 	return s.read(table, offsets)
@@ -208,6 +208,7 @@ func (s *Symbols) open(b *profile.Binary, addresses int) (debuginfo.Symbols, rea
 	if isRegular(path) {
 		r.Paths = []string{path}
 	}
+	r.Mapped = profile.Mapped(b)
 	return s.Library.Get(s.Context, r)
 }
 

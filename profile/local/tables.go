@@ -2,7 +2,6 @@ package local
 
 import (
 	"os"
-	"slices"
 
 	"hallmark/buildid"
 	"hallmark/debuginfo"
@@ -65,9 +64,7 @@ func vdsoTable(id buildid.ID) *unwind.Table {
 
 // holdsCode reports whether a file holds the code of which its headers speak: a debug file
 // does not, nor the call frame information of programs.
-func holdsCode(file *symbol.File) bool {
-	return slices.ContainsFunc(file.Segments(), func(s symbol.Segment) bool { return s.Executable() && s.FileSize > 0 })
-}
+func holdsCode(file *symbol.File) bool { return file.HasCode() }
 
 // tableOf makes the table of a file that holds code.
 func tableOf(file *symbol.File) *unwind.Table {

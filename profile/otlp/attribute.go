@@ -9,6 +9,7 @@ import (
 	otlp "go.opentelemetry.io/proto/slim/otlp/profiles/v1development"
 
 	"hallmark/buildid"
+	"hallmark/profile"
 )
 
 // Keys of attributes (OpenTelemetry's semantic conventions, and our own).
@@ -176,7 +177,9 @@ func (d dictionary) file(m *otlp.Mapping) (f file) {
 		case htlKey:
 			note(ofHex(buildid.HTL, text))
 		case identityKey:
-			if id, err := buildid.Parse(text); id.Kind() == buildid.ByContent {
+			id, err := buildid.Parse(text)
+			isClaim := profile.IsClaimedRange(m.GetMemoryStart(), m.GetMemoryLimit())
+			if id.Kind() == buildid.ByContent || isClaim && id.Kind() == buildid.GNU {
 				note(id, err)
 			}
 		case contentKey:

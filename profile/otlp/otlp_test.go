@@ -453,6 +453,44 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestClaims has a claim that comes back as one. Others find no build ID in it, and nobody makes a claim of an attribute
+// alone.
+func TestClaims(t *testing.T) {
+	id, err := buildid.Parse(libraryID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claimant := profile.Claimant{UID: 1000, Mount: 4026531841}
+	b := profile.NewBuilder(1)
+	file := &profile.Binary{ID: id, Path: "/dev/shm/program", Claimant: &claimant, Segments: []profile.Segment{{Offset: 0x1000, Virt: 0x1000, Size: 0x2000}}}
+	b.Add([]profile.Frame{{Binary: file, Offset: 0x1100}}, &profile.Labels{PID: 1}, 1, 1)
+	m, err := FromProfile(b.Profile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	message, err := m.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(message, []byte(gnuKey)) {
+		t.Error("others find a build ID")
+	}
+	read, err := Parse(message, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := toProfile(t, read)
+	got := profile.Binaries(p)[p.Mapping[0]]
+	if got.ID != id || got.Claimant == nil || *got.Claimant != claimant || profile.Proofs(p)[p.Mapping[0]] != profile.Claimed {
+		t.Errorf("%+v, want a claim of %v", got, claimant)
+	}
+	in := m.in.GetDictionary().GetMappingTable()
+	in[len(in)-1].MemoryLimit = 0x3000
+	if p := toProfile(t, m); p.Mapping[0].BuildID != "" {
+		t.Errorf("%v, which no claim has", p.Mapping[0].BuildID)
+	}
+}
+
 // TestLabelsOfFiles has samples with times and labels whose keys are of files in OTLP. Such attributes, without
 // values, are the mark of an earlier protocol.
 func TestLabelsOfFiles(t *testing.T) {

@@ -3,6 +3,7 @@ package otlp
 import (
 	otlp "go.opentelemetry.io/proto/slim/otlp/profiles/v1development"
 
+	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/profile"
 	"hallmark/symbol"
@@ -14,6 +15,8 @@ type File struct {
 	// Content is that of the file, zero where the message does not say it.
 	Content   buildid.Content
 	Addresses []Address
+	// Mapped are the mappings of the file in the message.
+	Mapped []symbol.Mapping
 }
 
 // Address is where an instruction is in a file: at a file offset, or at a virtual address.
@@ -58,6 +61,9 @@ type bareFile struct {
 	locations []*otlp.Location
 }
 
+// maxMapped bounds the mappings of a file: it is in many processes.
+const maxMapped = 1 << 10
+
 // bareFiles returns the files of which locations have no names, in the order in which they are there.
 func bareFiles(d dictionary) (files []*bareFile) {
 	known := map[file]*bareFile{}
@@ -74,6 +80,10 @@ func bareFiles(d dictionary) (files []*bareFile) {
 			files = append(files, known[f])
 		}
 		ofMapping[i] = known[f]
+		if mapped := &known[f].Mapped; len(*mapped) < maxMapped {
+			start, limit := m.GetMemoryStart(), m.GetMemoryLimit()
+			*mapped = append(*mapped, symbol.Mapping{Start: addr.Virt(start), Size: max(limit, start) - start, Offset: addr.Offset(m.GetFileOffset())})
+		}
 	}
 	for _, l := range d.GetLocationTable() {
 		if int(l.GetMappingIndex()) >= len(ofMapping) || len(l.GetLines()) > 0 {

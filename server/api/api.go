@@ -59,6 +59,7 @@ type PlannedFile struct {
 	// Of a file that the server has: as in Stored.
 	Disputed int  `json:"disputed,omitempty"`
 	Served   bool `json:"served,omitempty"`
+	Alone    bool `json:"alone,omitempty"`
 }
 
 // A Stored says what became of a file that was sent.
@@ -68,6 +69,7 @@ type Stored struct {
 	New      bool       `json:"new"`
 	Disputed int        `json:"disputed,omitempty"` // files of other code that have the same identity
 	Served   bool       `json:"served"`             // it is the executable or the debug file that is served
+	Alone    bool       `json:"alone,omitempty"`    // it is the debug file that is served, and there is no executable
 }
 
 // An Identity is what a server knows of an identity: the answer to GET /v1/identities/ID.
@@ -286,19 +288,37 @@ type Health struct {
 	Open              int64     `json:"open_profiles"`
 	ScannedPackages   int64     `json:"scanned_packages"`
 	ScannedIdentities int64     `json:"scanned_identities"`
-	Broken            int       `json:"broken"` // objects of the store whose bytes are lost
+	Broken            int       `json:"broken"`        // objects of the store whose bytes are lost
+	DamagedLists      int64     `json:"damaged_lists"` // manifests and the like that are damaged
 	ReadOnly          bool      `json:"read_only"`
 	Symbolizes        bool      `json:"symbolizes"`
 	Forwards          bool      `json:"forwards"`
 	// Connections and Requests are how many there are now, but for those of the state of the server.
 	Connections int64 `json:"connections"`
 	Requests    int64 `json:"requests"`
+	// Pools are what clients share: how much there is, how much is taken, and by how many clients.
+	Pools []Pool `json:"pools,omitempty"`
+	// MemoryBytes are those of the process, and StoreBytes those of files and indexes when this server collected
+	// garbage last, 0 if it never did. Version is that of the server.
+	MemoryBytes int64  `json:"memory_bytes"`
+	StoreBytes  int64  `json:"store_bytes"`
+	Version     string `json:"version,omitempty"`
 	// Refused is how many requests and connections the server did not want since its start, by reason.
 	Refused map[string]int64 `json:"refused,omitempty"`
 	Tokens  bool             `json:"tokens"`        // the server wants tokens
 	Who     string           `json:"who,omitempty"` // name of the token that asks
 
 	BrokenFiles []BrokenFile `json:"broken_files,omitempty"` // some of them
+}
+
+// A Pool is what clients share: "requests", "strangers" (requests without a token), "watchers" (requests for the state of the
+// server), "heavy" (requests that cost much), "files" (uploads), "questions" and "downloads" of pages, and the bytes of "bodies",
+// "profiles" and "answers" of pages.
+type Pool struct {
+	Of      string `json:"of"`
+	Size    int64  `json:"size"`
+	InUse   int64  `json:"in_use"`
+	Clients int    `json:"clients"`
 }
 
 // BrokenFile is one whose bytes the store has lost: whoever has it should push it again.

@@ -308,7 +308,8 @@ func (c *Client) Plan(ctx context.Context, files []api.PlanFile) ([]api.PlannedF
 // compares with them, or shows.
 type File struct {
 	api.PlanFile
-	Archive, Package, Build string // see server/packages
+	Archive, Package, Build string    // see server/packages
+	Modified                time.Time // when it was changed last; zero where that is not known
 	Content                 io.ReaderAt
 }
 
@@ -319,7 +320,14 @@ func (f *File) query() url.Values {
 			q.Set(name, value)
 		}
 	}
+	setModified(q, f.Modified)
 	return q
+}
+
+func setModified(q url.Values, modified time.Time) {
+	if modified.Unix() > 0 {
+		q.Set("modified", strconv.FormatInt(modified.Unix(), 10))
+	}
 }
 
 // Send sends a file of which the server has the first have bytes. sent is called with how many
@@ -361,10 +369,13 @@ func (c *Client) stored(ctx context.Context, q request, out *api.Stored) error {
 	return json.NewDecoder(io.LimitReader(resp.Body, maxMessage)).Decode(out)
 }
 
-// SendSource sends the source file of a path, as debug information names it, for an identity.
-func (c *Client) SendSource(ctx context.Context, id buildid.ID, path string, content io.ReaderAt, size int64) error {
+// SendSource sends the source file of a path, as debug information names it, for an identity. modified is when it was
+// changed last, zero where that is not known.
+func (c *Client) SendSource(ctx context.Context, id buildid.ID, path string, modified time.Time, content io.ReaderAt, size int64) error {
 	f := File{Content: content}
-	resp, err := c.do(ctx, request{method: http.MethodPut, path: "/v1/sources/" + url.PathEscape(id.String()), query: url.Values{"path": {path}}, body: f.section(0, size)})
+	q := url.Values{"path": {path}}
+	setModified(q, modified)
+	resp, err := c.do(ctx, request{method: http.MethodPut, path: "/v1/sources/" + url.PathEscape(id.String()), query: q, body: f.section(0, size)})
 	if err != nil {
 		return err
 	}

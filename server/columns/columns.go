@@ -32,6 +32,9 @@
 //	  string code = 2;               // content of the code that answered, in hexadecimal
 //	  repeated uint64 chain = 3;     // packed, for each address: number of its chain from 1 on, 0 for none
 //	  repeated uint64 from = 4;      // packed, the same: its source (symbol.Source), or without a chain the text of the reason's code
+//	  // Packed, where a debug file answered whose program the server does not have: its segments with code, of each
+//	  // the virtual address, the bytes in memory, the file offset and the bytes in the file.
+//	  repeated uint64 segment = 5;
 //	}
 //
 // An answer comes in parts, each of which is a message with what the ones before lack: one after the other
@@ -42,7 +45,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
+	"hallmark/addr"
 	"hallmark/reason"
 	"hallmark/symbol"
 )
@@ -89,6 +94,8 @@ type FileAnswer struct {
 	Code   string
 	Chains []uint64 // for each address, from 1 on; 0 for none
 	From   []uint64 // for each address: its source, or without a chain its reason
+	// Segments are those with code of a debug file alone; nil where the code itself is known.
+	Segments []symbol.Segment
 }
 
 // Encoding.
@@ -167,6 +174,10 @@ func (a *Answer) Append(b []byte) []byte {
 		message = appendString(message, 2, f.Code)
 		message = appendPacked(message, 3, &scratch, len(f.Chains), func(i int) uint64 { return f.Chains[i] })
 		message = appendPacked(message, 4, &scratch, len(f.From), func(i int) uint64 { return f.From[i] })
+		message = appendPacked(message, 5, &scratch, 4*len(f.Segments), func(i int) uint64 {
+			s := &f.Segments[i/4]
+			return [...]uint64{uint64(s.Virt), s.MemSize, uint64(s.Offset), s.FileSize}[i%4]
+		})
 		b = appendBytes(b, 12, message)
 	}
 	return b
@@ -327,8 +338,12 @@ const maxError = 1000 // bytes
 // AppendError appends the part that ends an answer before its time.
 func AppendError(b []byte, why string) []byte { return appendString(b, 13, why) }
 
+// maxSegments bounds the segments of a file.
+const maxSegments = 64
+
 func (a *Answer) parseFile(b []byte) error {
 	var f FileAnswer
+	var segments []uint64
 	err := each(b, func(field, _ uint64, bytes []byte) (err error) {
 		switch field {
 		case 1:
@@ -339,9 +354,16 @@ func (a *Answer) parseFile(b []byte) error {
 			f.Chains, err = unpack(f.Chains, bytes, len(b))
 		case 4:
 			f.From, err = unpack(f.From, bytes, len(b))
+		case 5:
+			segments, err = unpack(segments, bytes, 4*maxSegments)
 		}
 		return err
 	})
+	for s := range slices.Chunk(segments, 4) {
+		if len(s) == 4 {
+			f.Segments = append(f.Segments, symbol.Segment{Virt: addr.Virt(s[0]), MemSize: s[1], Offset: addr.Offset(s[2]), FileSize: s[3], Flags: 1})
+		}
+	}
 	a.Files = append(a.Files, f)
 	return err
 }

@@ -16,7 +16,9 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -62,9 +64,10 @@ func (l Limits) orDefault() Limits {
 type Meta struct {
 	Name, Version, Architecture string
 	Source, SourceVersion       string // of the source package that it was built from
-	// BuildIDs are those that the package says are in it, in hexadecimal. Their files are
-	// DebugFile of the ID.
+	// BuildIDs are those that the package says are in it, in hexadecimal. Their files are at DebugFiles.
 	BuildIDs []string
+
+	links map[string]string // below .build-id, and where they lead to: of rpm
 }
 
 // Package returns NAME VERSION ARCHITECTURE, "" where the package does not say them.
@@ -75,19 +78,59 @@ func (m *Meta) Package() string {
 // Build returns NAME VERSION of the source package, "" where it is not known.
 func (m *Meta) Build() string { return strings.TrimSpace(m.Source + " " + m.SourceVersion) }
 
-// DebugFile returns the path at which distributions have the debug file of a build ID.
-func DebugFile(hexID string) string {
+// buildIDDir is where distributions have the debug file of a build ID, or a link to it.
+const buildIDDir = "/usr/lib/debug/.build-id/"
+
+// maxLinks is how many links are followed, one after another.
+const maxLinks = 8
+
+// DebugFiles returns the paths at which the package has debug files of a build ID: that of the distributions, or where
+// links lead that are there (find-debuginfo(1) numbers those of an ID that several files have). There is one at least, but
+// for no ID.
+func (m *Meta) DebugFiles(hexID string) (paths []string) {
 	if len(hexID) < 3 {
-		return ""
+		return nil
 	}
-	return "/usr/lib/debug/.build-id/" + hexID[:2] + "/" + hexID[2:] + ".debug"
+	link := buildIDDir + hexID[:2] + "/" + hexID[2:]
+	for n := range maxSame {
+		name := link + ".debug"
+		if n > 0 {
+			name = fmt.Sprintf("%s.%d.debug", link, n)
+			if _, ok := m.links[name]; !ok {
+				break
+			}
+		}
+		if name = m.follow(name); !slices.Contains(paths, name) {
+			paths = append(paths, name)
+		}
+	}
+	return paths
+}
+
+// maxSame is how many files of one build ID are looked for in a package.
+const maxSame = 100
+
+// follow returns where links lead that begin at a path.
+func (m *Meta) follow(name string) string {
+	for range maxLinks {
+		to, ok := m.links[name]
+		if !ok {
+			break
+		}
+		if !path.IsAbs(to) {
+			to = path.Join(path.Dir(name), to)
+		}
+		name = path.Clean(to)
+	}
+	return name
 }
 
 // A Member is a regular file in a package.
 type Member struct {
-	Path string // with a slash at the start, and cleaned
-	Size int64
-	Meta *Meta // of the package
+	Path     string // with a slash at the start, and cleaned
+	Size     int64
+	Modified time.Time
+	Meta     *Meta // of the package
 	io.Reader
 }
 
@@ -257,7 +300,7 @@ func (w *reading) tar(r io.Reader, meta *Meta, depth int) error {
 			}
 			continue
 		}
-		if err := w.member(h.Name, h.Size, t, meta); err != nil {
+		if err := w.member(Member{h.Name, h.Size, h.ModTime, meta, t}); err != nil {
 			return err
 		}
 	}
@@ -291,12 +334,13 @@ func (w *reading) count() error {
 const maxName = 4096
 
 // member passes a regular file on.
-func (w *reading) member(name string, size int64, r io.Reader, meta *Meta) error {
+func (w *reading) member(m Member) error {
 	if err := w.count(); err != nil {
 		return err
 	}
-	if size < 0 || len(name) > maxName {
-		return fmt.Errorf("a member of %d bytes with a name of %d", size, len(name))
+	if m.Size < 0 || len(m.Path) > maxName {
+		return fmt.Errorf("a member of %d bytes with a name of %d", m.Size, len(m.Path))
 	}
-	return w.file(Member{Path: path.Clean("/" + name), Size: size, Meta: meta, Reader: io.LimitReader(r, size)})
+	m.Path, m.Reader = path.Clean("/"+m.Path), io.LimitReader(m.Reader, m.Size)
+	return w.file(m)
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Tags of the header of an rpm package, under the names of rpmtag.h.
@@ -17,13 +18,18 @@ const (
 	tagVersion        = 1001
 	tagRelease        = 1002
 	tagArch           = 1022
+	tagFileLinkTos    = 1036
 	tagSourceRPM      = 1044
 	tagProvideName    = 1047
 	tagProvideVersion = 1113
+	tagDirIndexes     = 1116
+	tagBaseNames      = 1117
+	tagDirNames       = 1118
 )
 
 // Types of values in the header.
 const (
+	typeInt32       = 4
 	typeString      = 6
 	typeStringArray = 8
 	typeI18NString  = 9
@@ -49,11 +55,11 @@ func (w *reading) rpm(r *bufio.Reader) error {
 	if _, err := r.Discard(int(-size & 7)); err != nil {
 		return err
 	}
-	tags, _, err := rpmHeader(r)
+	h, _, err := rpmHeader(r)
 	if err != nil {
 		return fmt.Errorf("its header: %w", err)
 	}
-	meta := metaOf(tags)
+	meta := metaOf(h)
 	if err := w.meta(meta); err != nil {
 		return err
 	}
@@ -65,40 +71,49 @@ func (w *reading) rpm(r *bufio.Reader) error {
 	return w.cpio(plain, meta)
 }
 
-// rpmHeader reads a header: a table of tags, and a store of size bytes with their values. It
-// returns the texts.
-func rpmHeader(r io.Reader) (tags map[uint32][]string, size int64, err error) {
+// described is what is wanted of a header.
+type described struct {
+	texts map[uint32][]string // by tag
+	dirs  []byte              // tagDirIndexes, four bytes each
+}
+
+// rpmHeader reads a header: a table of tags, and a store of size bytes with their values.
+func rpmHeader(r io.Reader) (d described, size int64, err error) {
 	var h [16]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
-		return nil, 0, err
+		return d, 0, err
 	}
 	n, size := binary.BigEndian.Uint32(h[8:]), int64(binary.BigEndian.Uint32(h[12:]))
 	if !bytes.HasPrefix(h[:], []byte{0x8e, 0xad, 0xe8, 1}) || n > maxTags || size > maxHeader {
-		return nil, 0, errors.New("it is damaged")
+		return d, 0, errors.New("it is damaged")
 	}
 	// The reader allocates for the bytes that are there, whatever the header says.
 	all, err := io.ReadAll(io.LimitReader(r, 16*int64(n)+size))
 	if err != nil {
-		return nil, 0, err
+		return d, 0, err
 	}
 	if int64(len(all)) < 16*int64(n)+size {
-		return nil, 0, io.ErrUnexpectedEOF
+		return d, 0, io.ErrUnexpectedEOF
 	}
 	table, store := all[:16*n], all[16*n:]
-	tags = map[uint32][]string{}
+	d.texts = map[uint32][]string{}
 	for ; len(table) > 0; table = table[16:] {
 		tag, typ := binary.BigEndian.Uint32(table), binary.BigEndian.Uint32(table[4:])
 		off, count := binary.BigEndian.Uint32(table[8:]), binary.BigEndian.Uint32(table[12:])
-		if isWanted(tag) && (typ == typeString || typ == typeStringArray || typ == typeI18NString) && int64(off) <= size && tags[tag] == nil {
-			tags[tag] = texts(store[off:], count)
+		switch isText := typ == typeString || typ == typeStringArray || typ == typeI18NString; {
+		case int64(off) > size:
+		case isText && isWanted(tag) && d.texts[tag] == nil:
+			d.texts[tag] = texts(store[off:], count)
+		case typ == typeInt32 && tag == tagDirIndexes:
+			d.dirs = store[off:][:min(4*int64(count), size-int64(off))]
 		}
 	}
-	return tags, size, nil
+	return d, size, nil
 }
 
 func isWanted(tag uint32) bool {
 	switch tag {
-	case tagName, tagVersion, tagRelease, tagArch, tagSourceRPM, tagProvideName, tagProvideVersion:
+	case tagName, tagVersion, tagRelease, tagArch, tagSourceRPM, tagProvideName, tagProvideVersion, tagFileLinkTos, tagBaseNames, tagDirNames:
 		return true
 	}
 	return false
@@ -117,7 +132,8 @@ func texts(b []byte, count uint32) (all []string) {
 	return all
 }
 
-func metaOf(tags map[uint32][]string) *Meta {
+func metaOf(d described) *Meta {
+	tags := d.texts
 	first := func(tag uint32) string {
 		if len(tags[tag]) == 0 {
 			return ""
@@ -140,7 +156,23 @@ func metaOf(tags map[uint32][]string) *Meta {
 			m.addBuildID(versions[i])
 		}
 	}
+	m.links = d.links()
 	return m
+}
+
+// links returns the links to debug files. A package names its files by the number of a directory and a name there.
+func (d *described) links() map[string]string {
+	links := map[string]string{}
+	bases, dirs, targets := d.texts[tagBaseNames], d.texts[tagDirNames], d.texts[tagFileLinkTos]
+	for i, to := range targets {
+		if to == "" || i >= len(bases) || 4*i+4 > len(d.dirs) {
+			continue
+		}
+		if dir := binary.BigEndian.Uint32(d.dirs[4*i:]); int64(dir) < int64(len(dirs)) && strings.HasPrefix(dirs[dir], buildIDDir) {
+			links[dirs[dir]+bases[i]] = to
+		}
+	}
+	return links
 }
 
 // cpio reads an archive of the format "newc" (cpio(5)).
@@ -160,7 +192,7 @@ func (w *reading) cpio(r io.Reader, meta *Meta) error {
 			}
 			return int64(n)
 		}
-		mode, size, nameSize := number(1), number(6), number(11)
+		mode, modified, size, nameSize := number(1), number(5), number(6), number(11)
 		if mode < 0 || size < 0 || nameSize < 1 || nameSize > maxName {
 			return errors.New("a header of cpio is damaged")
 		}
@@ -175,7 +207,7 @@ func (w *reading) cpio(r io.Reader, meta *Meta) error {
 		body := io.LimitReader(r, size)
 		var err error
 		if mode&0o170000 == 0o100000 {
-			err = w.member(text, size, body, meta)
+			err = w.member(Member{text, size, time.Unix(modified, 0), meta, body})
 		} else {
 			err = w.count()
 		}

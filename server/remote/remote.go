@@ -31,6 +31,8 @@ type Server struct {
 	// Waiting is called each time that the server is asked again for an index it is making; nil for
 	// no call.
 	Waiting func(buildid.ID)
+	// Uncompared is as that of a [debuginfo.Finder], with the URL of the server; nil for no call.
+	Uncompared func(id buildid.ID, from string)
 	// Patience is how long the server is waited for in sum, 15 minutes when 0. After that nobody asks it: one that answers
 	// slowly, each time in time, would hold up a profile of many files for ever.
 	Patience time.Duration
@@ -86,6 +88,8 @@ func (s *Server) Open(ctx context.Context, q debuginfo.Query) debuginfo.Symbols 
 		switch {
 		case err != nil:
 			return nil
+		case a.Files[0].Why == "" && a.Files[0].Code == "" && (!q.Content.IsZero() || len(q.Mapped) > 0):
+			return s.debugFile(f, &q, a.Files[0].Segments)
 		case a.Files[0].Why == "":
 			if code := a.Files[0].Code; !q.Content.IsZero() && code != q.Content.String() {
 				s.warn(fmt.Errorf("%s: its file of %v has other code than the one that is asked for", s.Client.URL, q.ID))
@@ -102,6 +106,25 @@ func (s *Server) Open(ctx context.Context, q debuginfo.Query) debuginfo.Symbols 
 	}
 	s.warn(fmt.Errorf("%s: it is still preparing the symbols of %v", s.Client.URL, q.ID))
 	return nil
+}
+
+// debugFile returns what answers from a debug file, whose segments with code these are, for a program that the
+// server does not have; nil where nobody is believed to know that it is the program's.
+func (s *Server) debugFile(f *file, q *debuginfo.Query, segments []symbol.Segment) debuginfo.Symbols {
+	f.places = symbol.NewPlaces(segments, q.Mapped)
+	switch {
+	case len(segments) == 0:
+		s.warn(fmt.Errorf("%s: it has a debug file of %v alone, and nobody who may speak for the program sent it: push the program, too", s.Client.URL, q.ID))
+		return nil
+	case q.Rival:
+		s.warn(fmt.Errorf("%s: it has a debug file of %v alone, and files of different content have this build ID: push the program, too", s.Client.URL, q.ID))
+		return nil
+	case !f.places.Known():
+		s.warn(fmt.Errorf("%s: it has a debug file of %v alone, and nothing shows where in memory the code of the program was: push the program, too", s.Client.URL, q.ID))
+	case s.Uncompared != nil:
+		s.Uncompared(q.ID, s.Client.URL)
+	}
+	return f
 }
 
 // whyPending is the answer for a file whose index is being made (symbols.Pending).
@@ -144,7 +167,8 @@ type file struct {
 	server *Server
 	ctx    context.Context
 	id     buildid.ID
-	code   string // content of the code that answered first
+	code   string         // content of the code that answered first
+	places *symbol.Places // of a debug file alone; nil for others
 
 	mu    sync.Mutex
 	known map[question]symbol.Result // single answers: text names the same few addresses again and again
@@ -233,13 +257,27 @@ func (f *file) one(q question) symbol.Result {
 }
 
 // LookupOffset answers for the instruction at a file offset.
-func (f *file) LookupOffset(o addr.Offset) symbol.Result { return f.one(question{false, uint64(o)}) }
+func (f *file) LookupOffset(o addr.Offset) symbol.Result {
+	if f.places != nil {
+		return f.LookupOffsets([]addr.Offset{o})[0]
+	}
+	return f.one(question{false, uint64(o)})
+}
 
 // LookupVirt answers for the instruction at a virtual address.
 func (f *file) LookupVirt(v addr.Virt) symbol.Result { return f.one(question{true, uint64(v)}) }
 
 // LookupOffsets answers for many in one request.
 func (f *file) LookupOffsets(offsets []addr.Offset) []symbol.Result {
+	if f.places != nil {
+		return f.places.Lookup(offsets, func(v []addr.Virt) []symbol.Result {
+			addresses := make([]uint64, len(v))
+			for i := range v {
+				addresses[i] = uint64(v[i])
+			}
+			return f.lookup(true, addresses)
+		})
+	}
 	addresses := make([]uint64, len(offsets))
 	for i, o := range offsets {
 		addresses[i] = uint64(o)
@@ -253,8 +291,16 @@ func (f *file) AppendFrames(dst []symbol.Frame, v addr.Virt) ([]symbol.Frame, sy
 	return append(dst, r.Frames...), r.Source
 }
 
-// Virt knows no address: the server finds it itself.
-func (f *file) Virt(addr.Offset) (addr.Virt, bool) { return 0, false }
+// Virt knows no address: the server finds it itself, unless it has a debug file alone.
+func (f *file) Virt(o addr.Offset) (addr.Virt, bool) {
+	if f.places != nil {
+		return f.places.Virt(o)
+	}
+	return 0, false
+}
+
+// KnowsOffsets reports whether the server, or the mappings of the query, know where offsets of the file are.
+func (f *file) KnowsOffsets() bool { return f.places == nil || f.places.Known() }
 
 // Close gives nothing back.
 func (f *file) Close() error { return nil }

@@ -85,7 +85,7 @@ func TestPublishesWhatTheStoreLost(t *testing.T) {
 		os.Remove,
 		func(name string) error { return os.Truncate(name, 100) },
 	} {
-		if _, err := s.Publish(t.Context(), id); err != nil {
+		if _, err := s.Publish(t.Context(), id, false, nil); err != nil {
 			t.Fatal(err)
 		}
 		m, err := s.Store.Manifest(t.Context(), id)
@@ -102,7 +102,7 @@ func TestPublishesWhatTheStoreLost(t *testing.T) {
 		if _, err := s.Store.Object(t.Context(), object); err == nil {
 			t.Fatal("it is not lost")
 		}
-		if _, err := s.Publish(t.Context(), id); err != nil {
+		if _, err := s.Publish(t.Context(), id, false, nil); err != nil {
 			t.Fatal(err)
 		}
 		o, err := s.Store.Object(t.Context(), object)

@@ -9,6 +9,7 @@ package scan
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,19 +51,43 @@ type Scanner struct {
 
 	mu      sync.Mutex
 	files   map[string]*scanned
-	places  map[buildid.ID][]string // paths of scanned files
-	sources map[string][]string     // the same, by build and path of the source file
-	done    map[string]bool         // by path, stamp and identity: true where the store has it, false where it was passed over
+	places  map[buildid.ID][]place
+	ordered []place             // by path, and by that in the package
+	whole   bool                // all directories have been looked at
+	sources map[string][]string // paths of packages, by build and path of the source file
+	done    map[string]bool     // by path, stamp and identity: true where the store has it, false where it was passed over
 }
 
 // scanned is what is in a file: the file itself if it is ELF, or the members of a package.
 type scanned struct {
-	Stamp   string       `json:"stamp"` // of the file when it was looked at
-	IDs     []buildid.ID `json:"ids,omitempty"`
-	Sources []string     `json:"sources,omitempty"`
-	Build   string       `json:"build,omitempty"` // of the package, "" where it is none
-	Pack    bool         `json:"package,omitempty"`
-	Lazy    bool         `json:"lazy,omitempty"` // it says what is in it, and was not unpacked
+	Stamp   string   `json:"stamp"` // of the file when it was looked at
+	ELF     []member `json:"elf,omitempty"`
+	Sources []string `json:"sources,omitempty"`
+	Build   string   `json:"build,omitempty"` // of the package, "" where it is none
+	Pack    bool     `json:"package,omitempty"`
+	Lazy    bool     `json:"lazy,omitempty"` // it says what is in it, and was not unpacked
+}
+
+// member is an ELF file. What is known of it is what its headers say, or its package.
+type member struct {
+	ID         buildid.ID `json:"id"`
+	Path       string     `json:"path,omitempty"` // in the package, "" for the file itself
+	Executable bool       `json:"executable,omitempty"`
+	Debug      bool       `json:"debug,omitempty"`
+	Segments   string     `json:"segments,omitempty"` // with Machine, as in store.Facts
+	Machine    uint16     `json:"machine,omitempty"`
+}
+
+// facts returns what is known of a member.
+func (m *member) facts() store.Facts {
+	return store.Facts{ID: m.ID, Executable: m.Executable, Debug: m.Debug, Segments: m.Segments, Machine: m.Machine}
+}
+
+// place is where an ELF file is.
+type place struct {
+	path string
+	in   *scanned
+	*member
 }
 
 // stampOf returns what changes with a file.
@@ -192,12 +218,13 @@ func (r *round) keep(isAll bool) error {
 			}
 		}
 	}
-	if changed == 0 && len(files) == len(r.old) {
-		return nil
-	}
 	s := r.scanner
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.whole = s.whole || isAll
+	if changed == 0 && len(files) == len(r.old) {
+		return nil
+	}
 	s.files = files
 	s.arrange()
 	s.Log.Info("scanned", "files", len(files), "changed", changed, "identities", len(s.places), "all", isAll)
@@ -222,15 +249,40 @@ func (s *Scanner) Watch(ctx context.Context, pause time.Duration) {
 
 // arrange makes the tables that are asked. It is called under the lock.
 func (s *Scanner) arrange() {
-	s.places, s.sources, s.done = map[buildid.ID][]string{}, map[string][]string{}, map[string]bool{}
-	for path, f := range s.files {
-		for _, id := range f.IDs {
-			s.places[id] = append(s.places[id], path)
+	s.places, s.sources, s.done = map[buildid.ID][]place{}, map[string][]string{}, map[string]bool{}
+	s.ordered = nil // who has it goes on with it
+	for _, path := range slices.Sorted(maps.Keys(s.files)) {
+		f := s.files[path]
+		for i := range f.ELF {
+			p := place{path, f, &f.ELF[i]}
+			s.places[p.ID] = append(s.places[p.ID], p)
+			s.ordered = append(s.ordered, p)
 		}
 		for _, name := range f.Sources {
 			s.sources[f.Build+"\x00"+name] = append(s.sources[f.Build+"\x00"+name], path)
 		}
 	}
+}
+
+// Names calls yield with the names of files, those of an identity or, where that is zero, all, until yield returns false.
+// It returns whether all directories have been looked at.
+func (s *Scanner) Names(id buildid.ID, yield func(kind string, id buildid.ID, file, archive string) bool) (complete bool) {
+	s.mu.Lock()
+	list, complete := s.ordered, s.whole
+	if !id.IsZero() {
+		list = s.places[id]
+	}
+	s.mu.Unlock()
+	for _, p := range list {
+		file, archive := p.Path, p.path
+		if !p.in.Pack {
+			file, archive = p.path, ""
+		}
+		if p.Executable && !yield("executable", p.ID, file, archive) || p.Debug && !yield("debuginfo", p.ID, file, archive) {
+			break
+		}
+	}
+	return complete
 }
 
 // Counts returns how many packages and identities are known.
@@ -314,9 +366,9 @@ func (s *Scanner) look(ctx context.Context, path, stamp string) (*scanned, error
 	if n, _ := f.ReadAt(magic[:], 0); n < 4 || !isELF(magic[:]) {
 		return out, nil
 	}
-	info, err := buildid.ReadClaim(f)
-	if !info.ID.IsZero() {
-		out.IDs = []buildid.ID{info.ID}
+	m, err := memberOf(f)
+	if !m.ID.IsZero() {
+		out.ELF = []member{m}
 	}
 	return out, err
 }
@@ -328,104 +380,89 @@ const sourceDir = "/usr/src/"
 
 // lookIn finds out what is in a package.
 func (s *Scanner) lookIn(ctx context.Context, f *os.File, path string, out *scanned) error {
-	seen := map[buildid.ID]bool{}
-	note := func(id buildid.ID) {
-		if !id.IsZero() && !seen[id] {
-			seen[id] = true
-			out.IDs = append(out.IDs, id)
-		}
-	}
 	describe := func(m *packages.Meta) error {
 		out.Build = m.Build()
 		for _, text := range m.BuildIDs {
-			if id, err := buildid.Parse(text); err == nil {
-				note(id)
+			if id, err := buildid.Parse(text); err == nil && !slices.ContainsFunc(out.ELF, func(m member) bool { return m.ID == id }) {
+				for _, name := range m.DebugFiles(text) {
+					out.ELF = append(out.ELF, member{ID: id, Path: name, Debug: true})
+				}
 			}
 		}
-		if out.Lazy = len(out.IDs) > 0; out.Lazy {
+		if out.Lazy = len(out.ELF) > 0; out.Lazy {
 			return packages.ErrSkip
 		}
 		return nil
 	}
-	return packages.Walk(ctx, bufio.NewReaderSize(f, 1<<20), path, s.Limits, describe, func(m packages.Member) error {
+	var l looking
+	err := packages.Walk(ctx, bufio.NewReaderSize(f, 1<<20), path, s.Limits, describe, func(m packages.Member) error {
 		if out.Build != "" && strings.HasPrefix(m.Path, sourceDir) {
 			out.Sources = append(out.Sources, m.Path)
 			return nil
 		}
-		id, err := claimOf(m)
+		if out.Build == "" && isSource(m.Path) {
+			out.Sources = append(out.Sources, m.Path)
+			return nil
+		}
+		one, err := l.look(m)
 		if err != nil {
 			return err
 		}
-		note(id)
+		if one.Path = m.Path; !one.ID.IsZero() {
+			out.ELF = append(out.ELF, one)
+		}
 		return nil
 	})
+	switch { // an archive that says of no build has the sources of its own files
+	case out.Build != "" || len(out.Sources) == 0:
+	case len(out.ELF) == 0:
+		out.Sources = nil
+	default:
+		out.Build = "archive " + path
+	}
+	return err
 }
 
-// claimHead is how much of a member is read first: notes are in its first pages, most often.
-const claimHead = 64 << 10
+// isSource reports whether a name is that of a source file, by its ending.
+func isSource(name string) bool { return slices.Contains(sourceEnds, filepath.Ext(name)) }
 
-// maxClaim is how much of a member is read into memory for a note that is elsewhere.
-const maxClaim = 1 << 30
-
-// claimOf reads the identity that a member claims, zero for what is not ELF or has none.
-func claimOf(m packages.Member) (buildid.ID, error) {
-	head := make([]byte, min(claimHead, m.Size))
-	n, err := io.ReadFull(m, head)
-	head = head[:n]
-	if err != nil && err != io.ErrUnexpectedEOF && err != io.EOF {
-		return buildid.ID{}, err
-	}
-	if !isELF(head) {
-		return buildid.ID{}, nil
-	}
-	// Where the head has a GNU note, the whole file has it, too: it is looked for there first.
-	if info, err := buildid.ReadClaim(bytes.NewReader(head)); err == nil && info.ID.Kind() == buildid.GNU || m.Size <= claimHead {
-		return info.ID, nil
-	}
-	if m.Size > maxClaim {
-		return buildid.ID{}, nil
-	}
-	whole, err := atomicfile.Scratch()
-	if err != nil {
-		return buildid.ID{}, err
-	}
-	defer whole.Close()
-	if _, err := io.Copy(whole, io.MultiReader(bytes.NewReader(head), m)); err != nil {
-		return buildid.ID{}, err
-	}
-	info, err := buildid.ReadClaim(whole)
-	if errors.Is(err, buildid.ErrFormat) {
-		err = nil
-	}
-	return info.ID, err
-}
+var sourceEnds = []string{".c", ".h", ".cc", ".hh", ".cpp", ".hpp", ".cxx", ".hxx", ".c++", ".h++", ".C", ".H", ".inc", ".inl", ".ipp", ".tcc", ".s", ".S", ".asm",
+	".go", ".rs", ".d", ".m", ".mm", ".f", ".F", ".f90", ".F90", ".f95", ".adb", ".ads", ".zig", ".nim", ".swift", ".y", ".l", ".cu", ".vala", ".ml", ".pas"}
 
 // Publish takes what there is of an identity into the store, and reports whether that was
-// something that the store did not have. Files that cannot be read are passed over.
-func (s *Scanner) Publish(ctx context.Context, id buildid.ID) (added bool, err error) {
+// something that the store did not have. Files that cannot be read are passed over. Debug files go first where
+// debugFirst, else executables. early is called with a file that is served as what it is, whatever else there is, while it
+// comes; nil for no call.
+func (s *Scanner) Publish(ctx context.Context, id buildid.ID, debugFirst bool, early func(*store.Arriving)) (added bool, err error) {
 	m, err := s.Store.Manifest(ctx, id)
 	isThere := err == nil && !s.Store.IsBroken(m) // an identity that nobody asked for may have been removed
 	if err != nil && !errors.Is(err, blob.ErrNotExist) {
 		return false, err
 	}
+	if err == nil {
+		early = nil // the store has others, which may be served
+	}
 	s.mu.Lock()
-	paths := s.places[id]
-	var todo []string
-	files := map[string]*scanned{}
-	for _, path := range paths {
-		f := s.files[path]
-		if f == nil {
+	all := s.places[id]
+	todo := map[string][]place{} // by path
+	var order []string
+	for _, p := range all {
+		if taken, done := s.done[p.key()]; done && (!taken || isThere) {
 			continue
 		}
-		taken, done := s.done[path+"\x00"+f.Stamp+id.String()]
-		if !done || taken && !isThere {
-			todo = append(todo, path)
-			files[path] = f
+		if todo[p.path] == nil {
+			order = append(order, p.path)
 		}
+		todo[p.path] = append(todo[p.path], p)
 	}
 	s.mu.Unlock()
-	for _, path := range todo {
-		isNew, err := s.take(ctx, id, path, files[path])
+	isFirst := func(p place) bool { return debugFirst && p.Debug || !debugFirst && p.Executable }
+	slices.SortStableFunc(order, func(a, b string) int {
+		return cmp.Compare(min(0, slices.IndexFunc(todo[b], isFirst)), min(0, slices.IndexFunc(todo[a], isFirst)))
+	})
+	for _, path := range order {
+		t := &taking{Scanner: s, id: id, path: path, places: todo[path], all: all, early: early}
+		err := t.take(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return added, ctx.Err()
@@ -434,13 +471,16 @@ func (s *Scanner) Publish(ctx context.Context, id buildid.ID) (added bool, err e
 		case err != nil:
 			return added, err // the store failed: it is tried again
 		}
-		added = added || isNew
+		added = added || t.added
 		s.mu.Lock()
-		s.done[path+"\x00"+files[path].Stamp+id.String()] = err == nil
+		s.done[todo[path][0].key()] = err == nil
 		s.mu.Unlock()
 	}
 	return added, nil
 }
+
+// key names an identity in a file as it was looked at.
+func (p place) key() string { return p.path + "\x00" + p.in.Stamp + p.ID.String() }
 
 // isOwn reports whether an error is one of the file and not of the store.
 func isOwn(err error) bool {
@@ -449,50 +489,6 @@ func isOwn(err error) bool {
 	var tooMany *store.TooManyError
 	return errors.As(err, &mismatch) || errors.As(err, &format) || errors.As(err, &tooMany) || errors.Is(err, packages.ErrFormat) ||
 		errors.Is(err, packages.ErrLimit) || errors.Is(err, store.ErrTooLarge) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, regular.ErrOther)
-}
-
-// take takes the files of an identity from one place into the store.
-func (s *Scanner) take(ctx context.Context, id buildid.ID, path string, from *scanned) (added bool, err error) {
-	f, err := regular.Open(path)
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	origin := store.Origin{Trust: store.Operator, Via: "scan", Path: path}
-	if !from.Pack {
-		return s.add(ctx, id, f, origin)
-	}
-	origin.Archive = path
-	err = packages.Walk(ctx, bufio.NewReaderSize(f, 1<<20), path, s.Limits, nil, func(m packages.Member) error {
-		start := make([]byte, 4)
-		if n, _ := io.ReadFull(m, start); n < 4 || !isELF(start) || from.Lazy && m.Path != packages.DebugFile(id.String()) && len(from.IDs) > 1 {
-			return nil
-		}
-		o := origin
-		o.Path, o.Package, o.Build = m.Path, m.Meta.Package(), m.Meta.Build()
-		isNew, err := s.add(ctx, id, io.MultiReader(bytes.NewReader(start), m), o)
-		var mismatch *store.MismatchError
-		var format *store.FormatError
-		if errors.As(err, &mismatch) || errors.As(err, &format) {
-			return nil // another member
-		}
-		added = added || isNew
-		return err
-	})
-	return added, err
-}
-
-func (s *Scanner) add(ctx context.Context, id buildid.ID, r io.Reader, o store.Origin) (bool, error) {
-	spool, err := s.Store.Spool(ctx, r)
-	if err != nil {
-		return false, err
-	}
-	defer spool.Close()
-	if info, _ := buildid.ReadClaim(spool); info.ID != id { // most members of a package are others
-		return false, &store.MismatchError{Claimed: id.String(), Found: info.ID.String()}
-	}
-	a, err := s.Store.Add(ctx, spool, store.Claim{ID: id, Origin: o})
-	return a.New, err
 }
 
 // Source opens the source file of a path from a package of the same build as the files of an
@@ -507,9 +503,9 @@ func (s *Scanner) Source(ctx context.Context, _ buildid.ID, m *store.Manifest, n
 			paths := s.sources[o.Build+"\x00"+filepath.Clean(name)]
 			s.mu.Unlock()
 			for _, path := range paths {
-				r, err := s.sourceIn(ctx, path, filepath.Clean(name))
+				r, modified, err := s.sourceIn(ctx, path, filepath.Clean(name))
 				if err != nil || r != nil {
-					return r, store.Origin{Trust: store.Operator, Via: "scan", Path: name, Archive: path, Build: o.Build, Time: time.Now().UTC()}, r != nil, err
+					return r, store.Origin{Trust: store.Operator, Via: "scan", Path: name, Archive: path, Build: o.Build, Time: time.Now().UTC(), Modified: modified}, r != nil, err
 				}
 			}
 		}
@@ -517,11 +513,11 @@ func (s *Scanner) Source(ctx context.Context, _ buildid.ID, m *store.Manifest, n
 	return nil, store.Origin{}, false, nil
 }
 
-// sourceIn returns a member of a package, nil where it has none with the name.
-func (s *Scanner) sourceIn(ctx context.Context, path, name string) (out io.ReadCloser, err error) {
+// sourceIn returns a member of a package and when it was changed last, nil where it has none with the name.
+func (s *Scanner) sourceIn(ctx context.Context, path, name string) (out io.ReadCloser, modified time.Time, err error) {
 	f, err := regular.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, modified, err
 	}
 	defer f.Close()
 	err = packages.Walk(ctx, bufio.NewReaderSize(f, 1<<20), path, s.Limits, nil, func(m packages.Member) error {
@@ -539,8 +535,8 @@ func (s *Scanner) sourceIn(ctx context.Context, path, name string) (out io.ReadC
 			copied.Close()
 			return err
 		}
-		out = copied
+		out, modified = copied, m.Modified
 		return packages.ErrSkip
 	})
-	return out, err
+	return out, modified, err
 }

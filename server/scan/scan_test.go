@@ -102,7 +102,7 @@ func TestPackages(t *testing.T) {
 		t.Errorf("%s was copied before anybody asked", info.Key)
 	}
 	for want := range 2 {
-		added, err := s.Publish(t.Context(), id)
+		added, err := s.Publish(t.Context(), id, false, nil)
 		if err != nil || added != (want == 0) {
 			t.Errorf("call %d: %t, %v", want, added, err)
 		}
@@ -120,7 +120,7 @@ func TestPackages(t *testing.T) {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	s.Store = &store.Store{Blobs: s.Store.Blobs, Scratch: s.Store.Scratch} // that knows nothing of before
-	if added, err := s.Publish(t.Context(), id); !added || err != nil {
+	if added, err := s.Publish(t.Context(), id, false, nil); !added || err != nil {
 		t.Errorf("after it was removed: %t, %v", added, err)
 	}
 	r, _, ok, err := s.Source(t.Context(), id, m, "/usr/src/debug/src-1/p.c")
@@ -162,7 +162,7 @@ func TestChanges(t *testing.T) {
 	}
 	// It becomes another file after it was scanned: nobody gets it under the old identity.
 	write(t, filepath.Join(dir, "sub", "full"), b[:len(b)/2])
-	if added, err := s.Publish(t.Context(), id); added || err != nil {
+	if added, err := s.Publish(t.Context(), id, false, nil); added || err != nil {
 		t.Errorf("%t, %v", added, err)
 	}
 	if err := os.Chtimes(filepath.Join(dir, "sub", "full"), time.Time{}, time.Now().Add(time.Second)); err != nil {

@@ -319,6 +319,13 @@ func (c *Catalog) report(key string, err error) {
 	}
 }
 
+// reportManifest reports a manifest that cannot be read, unless that was done when it was.
+func (c *Catalog) reportManifest(key string, err error) {
+	if !isDamaged(err) {
+		c.report(key, err)
+	}
+}
+
 // install has the catalogue be what a root says. What the tail has otherwise is read again, unless an intent has it read
 // anyway.
 func (c *Catalog) install(r root, tag string, runs []run) {
@@ -478,7 +485,7 @@ func (c *Catalog) reread(ctx context.Context, ids []buildid.ID) error {
 			return err
 		}
 		if err != nil {
-			c.report(manifestKey(ids[i]), err)
+			c.reportManifest(manifestKey(ids[i]), err)
 		}
 		return nil
 	})

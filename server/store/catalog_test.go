@@ -34,8 +34,8 @@ func (m *memory) truth(t testing.TB) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, key := range m.keys("id/") {
-		of, err := decodeManifest(m.objects[key].b)
-		if err != nil {
+		of := new(Manifest)
+		if err := decodeSealed(m.objects[key].b, of); err != nil {
 			t.Fatal(err)
 		}
 		if e := entryOf(of); e.Files > 0 {

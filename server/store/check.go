@@ -45,9 +45,9 @@ func (s *Store) Check(ctx context.Context, o Checking) (Checked, error) {
 			o.OnDamage(key, why)
 		}
 	}
-	var list *damagedError
+	var list *DamagedError
 	if errors.As(c.damaged, &list) {
-		report(list.key, list.err)
+		report(list.Key, list.Err)
 	}
 	if err := s.checkObjects(ctx, c, o, &done, report); err != nil {
 		return done, err
@@ -113,9 +113,9 @@ func (o *Checking) pause(ctx context.Context, begun time.Time) error {
 // checkProfiles reads the bytes of profiles.
 func (s *Store) checkProfiles(ctx context.Context, o Checking, done *Checked, report func(string, error)) error {
 	all, err := s.Profiles(ctx, nil)
-	var damaged *damagedError
+	var damaged *DamagedError
 	if errors.As(err, &damaged) {
-		report(damaged.key, damaged.err)
+		report(damaged.Key, damaged.Err)
 	} else if err != nil {
 		return err
 	}

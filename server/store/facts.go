@@ -70,7 +70,7 @@ func Inspect(ctx context.Context, r io.ReaderAt, size int64, name string) (f Fac
 			}
 		}()
 	}
-	image, err := elffile.Read(r, name)
+	image, f, err := headers(r, name)
 	if err == nil && len(image.Sections) == 0 && len(image.Segments) == 0 {
 		err = fmt.Errorf("%s: no sections and no segments", name)
 	}
@@ -87,8 +87,7 @@ func Inspect(ctx context.Context, r io.ReaderAt, size int64, name string) (f Fac
 	if info.ID.IsZero() {
 		return Facts{}, refuse(fmt.Errorf("%s: it has no identity: %v", name, info.Where))
 	}
-	f = Facts{ID: info.ID, Machine: image.Machine}
-	f.classify(image)
+	f.ID = info.ID
 	if f.Executable {
 		f.Code, err = buildid.ReadContent(ctx, sized{r, size})
 		if errors.Is(err, buildid.ErrTooLarge) {
@@ -96,6 +95,39 @@ func Inspect(ctx context.Context, r io.ReaderAt, size int64, name string) (f Fac
 		}
 	}
 	return f, refuse(err)
+}
+
+// headers reads what the headers of a file say of it.
+func headers(r io.ReaderAt, name string) (image *elffile.Image, f Facts, err error) {
+	if image, err = elffile.Read(r, name); err != nil {
+		return image, f, err
+	}
+	f = Facts{Machine: image.Machine}
+	f.classify(image)
+	return image, f, nil
+}
+
+// Headers reads from a file what its headers say: all facts but its identity and the hash of its code. Where r has not
+// all of the headers, the error is its own or a *FormatError.
+func Headers(r io.ReaderAt, name string) (f Facts, err error) {
+	if !defect.Escapes() {
+		defer func() {
+			if v := recover(); v != nil {
+				err = &FormatError{defect.Caught(v)}
+			}
+		}()
+	}
+	_, f, err = headers(r, name)
+	return f, err
+}
+
+// SegmentsOf returns what Facts have of the machine and the segments of a file, of which r may have the first pages alone.
+func SegmentsOf(r io.ReaderAt) (machine uint16, segments string) {
+	image, _ := elffile.Read(r, "the file") // the section headers may be missing
+	if image == nil {
+		return 0, ""
+	}
+	return image.Machine, segmentsOf(image)
 }
 
 // isWhole returns an error where a file ends before its sections do, or before its segments if
@@ -219,7 +251,7 @@ func segmentsOf(m *elffile.Image) string {
 	return strings.Join(all, " ")
 }
 
-// fits reports whether a debug file can be that of an executable.
-func fits(exe, debug *Facts) bool {
+// Fits reports whether a debug file can be that of an executable.
+func Fits(exe, debug *Facts) bool {
 	return exe.Machine == debug.Machine && (exe.Segments == "" || debug.Segments == "" || exe.Segments == debug.Segments)
 }

@@ -98,7 +98,10 @@ func (s *Store) Collect(ctx context.Context, o Collection) (Collected, error) {
 			return c.done, err
 		}
 	}
-	return c.done, c.damaged
+	if c.damaged != nil {
+		return c.done, fmt.Errorf("no object is removed: %w", c.damaged)
+	}
+	return c.done, nil
 }
 
 func (s *Store) newCollector(o Collection) *collector {
@@ -215,10 +218,9 @@ func (c *collector) each(ctx context.Context, prefix string, read func(ctx conte
 		readers.Go(func() {
 			for key := range keys {
 				err := read(ctx, key)
-				var damaged *damagedError
 				switch {
 				case err == nil, errors.Is(err, blob.ErrNotExist):
-				case errors.As(err, &damaged):
+				case isDamaged(err):
 					c.mu.Lock()
 					c.damaged = cmp.Or(c.damaged, err)
 					c.mu.Unlock()
@@ -241,16 +243,6 @@ func (c *collector) each(ctx context.Context, prefix string, read func(ctx conte
 		return cause
 	}
 	return failed
-}
-
-// A damagedError says that an object of the store is not what it should be.
-type damagedError struct {
-	key string
-	err error
-}
-
-func (e *damagedError) Error() string {
-	return fmt.Sprintf("%s is damaged, so no object is removed: %v", e.key, e.err)
 }
 
 // removeAll removes the objects with a prefix, and returns how many.
@@ -302,12 +294,9 @@ func (c *collector) readManifests(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		m, err := decodeManifest(b)
-		if err == nil && manifestKey(m.ID) != key {
-			err = fmt.Errorf("it is of %v", m.ID)
-		}
+		m, err := c.s.decodeManifest(key, b)
 		if err != nil {
-			return &damagedError{key, err}
+			return err
 		}
 		if len(m.Files) == 0 {
 			return c.forget(ctx, key, info.Tag)
@@ -351,11 +340,8 @@ func (c *collector) source(ctx context.Context, key string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var f SourceFile
-	if err := decodeSealed(b, &f); err != nil || !IsObject(f.Object) {
-		return "", &damagedError{key, fmt.Errorf("no entry of a source file: %w", err)}
-	}
-	return f.Stored(), nil
+	f, err := c.s.decodeSource(key, b)
+	return f.Stored(), err
 }
 
 // readBuilds reads the sources of builds. Those of a build of which no identity is left go: they come
@@ -404,8 +390,8 @@ func (c *collector) readSources(ctx context.Context) error {
 			}
 			m := &Manifest{}
 			if err == nil {
-				if m, err = decodeManifest(b); err != nil {
-					return &damagedError{"id/" + of + manifestName, err}
+				if m, err = c.s.decodeManifest("id/"+of+manifestName, b); err != nil {
+					return err
 				}
 			}
 			if len(m.Files) == 0 || m.life() != life {
@@ -593,7 +579,7 @@ func (c *collector) removeIdentity(ctx context.Context, o *owner, reason string)
 	if err != nil {
 		return true, err
 	}
-	if m, err := decodeManifest(b); err == nil && len(m.Files) == 0 {
+	if m, err := c.s.decodeManifest(key, b); err == nil && len(m.Files) == 0 {
 		return true, c.forget(ctx, key, info.Tag)
 	}
 	return true, nil

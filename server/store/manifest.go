@@ -45,13 +45,24 @@ type Origin struct {
 	Archive string    `json:"archive,omitempty"` // name of the package
 	Package string    `json:"package,omitempty"` // NAME VERSION ARCHITECTURE, as the package says
 	Build   string    `json:"build,omitempty"`   // NAME VERSION of the source package
-	Time    time.Time `json:"time"`
+	Time    time.Time `json:"time"`              // when the store got it
+	// Modified is when the file was changed last, as its file system, its package or whoever sent it says; zero where
+	// that is not known.
+	Modified time.Time `json:"modified,omitzero"`
 }
 
-// same reports whether two origins differ in nothing but time.
+// same reports whether two origins differ in nothing but times.
 func (o Origin) same(p Origin) bool {
-	o.Time, p.Time = time.Time{}, time.Time{}
+	o.Time, p.Time, o.Modified, p.Modified = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	return o == p
+}
+
+// LastModified returns when the file of an origin was changed last, or when the store got it where that is not known.
+func (o Origin) LastModified() time.Time {
+	if o.Modified.IsZero() {
+		return o.Time
+	}
+	return o.Modified
 }
 
 // A File is one of the files of an identity.
@@ -75,6 +86,14 @@ func (f *File) Trust() Trust {
 		}
 	}
 	return best
+}
+
+// LastModified returns when the file was changed last, as its best origin says.
+func (f *File) LastModified() time.Time {
+	if len(f.Origins) == 0 {
+		return time.Time{}
+	}
+	return f.Origins[0].LastModified()
 }
 
 // First returns when the file came first.
@@ -166,7 +185,10 @@ func (m *Manifest) add(f File) (changed bool, err error) {
 	}
 	known := &m.Files[i]
 	for _, o := range f.Origins {
-		if slices.ContainsFunc(known.Origins, o.same) {
+		if i := slices.IndexFunc(known.Origins, o.same); i >= 0 {
+			if !o.Modified.IsZero() && !o.Modified.Equal(known.Origins[i].Modified) {
+				known.Origins[i].Modified, changed = o.Modified, true
+			}
 			continue
 		}
 		level := 0
@@ -215,13 +237,20 @@ func (m *Manifest) served() (exe, debug *File) {
 	return exe, debug
 }
 
+// DebugFileNames reports whether the debug file may name the code of its program, which is not here: nobody
+// can compare that. One that an agent sent may not, nor one beside a file of other code.
+func (m *Manifest) DebugFileNames() bool {
+	exe, debug := m.served()
+	return exe == nil && debug != nil && debug.Trust() != Agent && len(m.Disputed()) == 0
+}
+
 // believes reports whether a file of some trust may stand for the identity.
 func (m *Manifest) believes(t Trust) bool {
 	return t != Agent || !slices.ContainsFunc(m.Files, func(f File) bool { return f.Trust() != Agent })
 }
 
 // goesWith reports whether two files can be of the same program.
-func (f *File) goesWith(g *File) bool { return fits(&g.Facts, &f.Facts) && f.sameCode(g) }
+func (f *File) goesWith(g *File) bool { return Fits(&g.Facts, &f.Facts) && f.sameCode(g) }
 
 // sameCode reports whether a file can have the code of another one.
 func (f *File) sameCode(g *File) bool {
@@ -383,19 +412,30 @@ const manifestName = "/manifest.json"
 
 func manifestKey(id buildid.ID) string { return keyOf("id", id) + manifestName }
 
-func decodeManifest(b []byte) (*Manifest, error) {
+// decodeManifest decodes what the store has under a key.
+func (s *Store) decodeManifest(key string, b []byte) (*Manifest, error) {
 	m := new(Manifest)
-	if err := decodeSealed(b, m); err != nil {
-		return nil, err
+	err := decodeSealed(b, m)
+	switch {
+	case err == nil && m.Version > manifestVersion: // a newer server wrote it
+		return nil, fmt.Errorf("%s: version %d of a manifest, where %d is known", key, m.Version, manifestVersion)
+	case err == nil && m.Version != manifestVersion:
+		err = fmt.Errorf("version %d of a manifest", m.Version)
+	case err == nil && manifestKey(m.ID) != key:
+		err = fmt.Errorf("it is of %v", m.ID)
 	}
-	if m.Version != manifestVersion {
-		return nil, fmt.Errorf("version %d of a manifest, where %d is known", m.Version, manifestVersion)
+	if err != nil {
+		return nil, s.damagedList(key, err)
 	}
+	s.soundList(key)
 	return m, nil
 }
 
-// clean takes out of an origin what is too long to be kept.
+// clean takes out of an origin what is too long to be kept, and a time that is none.
 func (o Origin) clean() Origin {
+	if o.Modified = o.Modified.UTC().Truncate(time.Second); o.Modified.Unix() <= 0 || o.Modified.Year() > 9999 {
+		o.Modified = time.Time{}
+	}
 	for _, s := range []*string{&o.Who, &o.Path, &o.Archive, &o.Package, &o.Build} {
 		*s = strings.ToValidUTF8(*s, "\uFFFD")
 		if len(*s) > maxText {

@@ -222,13 +222,10 @@ func (c *Catalog) readSuspect(ctx context.Context, s suspect) (*Manifest, uint64
 	}
 	var m *Manifest
 	if err == nil {
-		m, err = decodeManifest(b)
-	}
-	if err == nil && manifestKey(m.ID) != s.key {
-		err = fmt.Errorf("it is of %v", m.ID)
+		m, err = c.s.decodeManifest(s.key, b)
 	}
 	if err != nil {
-		c.report(s.key, err)
+		c.reportManifest(s.key, err)
 		return nil, 0, nil
 	}
 	return m, stampOf(info), nil

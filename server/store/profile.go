@@ -72,11 +72,12 @@ func (s *Store) readProfile(ctx context.Context, key string) (*Profile, string, 
 	}
 	p := new(Profile)
 	if err := decodeSealed(b, p); err != nil {
-		return nil, "", &damagedError{key, err}
+		return nil, info.Tag, s.damagedList(key, err)
 	}
 	if !IsObject(p.ID) || profileKey(p.ID) != key || p.Object != "" && !strings.HasPrefix(p.Object, profilePrefix) || p.Size < 0 || p.Stored < 0 {
-		return nil, "", &damagedError{key, errors.New("it is of another profile")}
+		return nil, info.Tag, s.damagedList(key, errors.New("it is of another profile"))
 	}
+	s.soundList(key)
 	p.modified, p.length = info.Modified, info.Size
 	return p, info.Tag, nil
 }
@@ -110,7 +111,7 @@ func (s *Store) AddProfile(ctx context.Context, spool *Spool, p Profile) (*Profi
 	key := profileKey(p.ID)
 	for range swaps {
 		old, tag, err := s.readProfile(ctx, key)
-		if err != nil && !errors.Is(err, blob.ErrNotExist) {
+		if err != nil && !errors.Is(err, blob.ErrNotExist) && !isDamaged(err) {
 			return nil, false, err
 		}
 		isBroken := false
@@ -239,7 +240,7 @@ func (s *Store) Profiles(ctx context.Context, known map[string]*Profile) (map[st
 		if p == nil || !p.modified.Equal(info.Modified) || p.length != info.Size {
 			var err error
 			p, _, err = s.readProfile(ctx, info.Key)
-			var bad *damagedError
+			var bad *DamagedError
 			switch {
 			case errors.As(err, &bad):
 				mu.Lock()
@@ -321,7 +322,7 @@ func (r ProfileRetention) Excess(all []*Profile, now time.Time) (out []*Profile)
 // short, and of removals.
 func (c *collector) profiles(ctx context.Context) error {
 	all, err := c.s.Profiles(ctx, nil)
-	var damaged *damagedError
+	var damaged *DamagedError
 	if err != nil && !errors.As(err, &damaged) {
 		return err
 	}

@@ -84,7 +84,7 @@ func (s *Store) addSource(ctx context.Context, key, name string, spool *Spool, o
 			_, err = s.Blobs.PutIfAbsent(ctx, key, bytes.NewReader(b), int64(len(b)))
 		case err == nil && (old.Object == spool.Object || old.Origin.Trust.rank() >= o.Trust.rank()):
 			return nil
-		case err == nil:
+		case err == nil, isDamaged(err):
 			_, err = s.Blobs.PutIfMatch(ctx, key, tag, b)
 		}
 		if !errors.Is(err, blob.ErrExist) && !errors.Is(err, blob.ErrChanged) {
@@ -99,10 +99,17 @@ func (s *Store) readSource(ctx context.Context, key string) (f SourceFile, tag s
 	if err != nil {
 		return f, "", err
 	}
+	f, err = s.decodeSource(key, b)
+	return f, info.Tag, err
+}
+
+// decodeSource decodes what the store has under a key.
+func (s *Store) decodeSource(key string, b []byte) (f SourceFile, err error) {
 	if err := decodeSealed(b, &f); err != nil || !IsObject(f.Object) {
-		return f, "", fmt.Errorf("%s: it is damaged: %v", key, err)
+		return SourceFile{}, s.damagedList(key, cmp.Or(err, errors.New("it is no entry of a source file")))
 	}
-	return f, info.Tag, nil
+	s.soundList(key)
+	return f, nil
 }
 
 // Source returns the source file of a path for an identity: one that was brought for it, or
@@ -132,7 +139,7 @@ func (s *Store) Source(ctx context.Context, m *Manifest, name string) (SourceFil
 		case err == nil && !m.believes(f.Origin.Trust):
 			continue
 		}
-		if err == nil || !errors.Is(err, blob.ErrNotExist) {
+		if err == nil || !errors.Is(err, blob.ErrNotExist) && !isDamaged(err) {
 			return f, err
 		}
 	}

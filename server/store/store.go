@@ -72,10 +72,11 @@ type Store struct {
 	cache   *seekable.Cache
 	objects objects
 
-	mu     sync.Mutex
-	broken map[string]Broken
-	known  map[buildid.ID]knownManifest
-	seen   uint64 // manifests that came into known
+	mu      sync.Mutex
+	broken  map[string]Broken
+	damaged map[string]bool // lists, by key
+	known   map[buildid.ID]knownManifest
+	seen    uint64 // manifests that came into known
 }
 
 // A knownManifest is one that was read not long ago, nil where there was none.
@@ -108,7 +109,7 @@ func (s *Store) init() {
 		}
 		s.cache = seekable.NewCache(s.CacheSize)
 		s.catalog = newCatalog(s)
-		s.known, s.broken = map[buildid.ID]knownManifest{}, map[string]Broken{}
+		s.known, s.broken, s.damaged = map[buildid.ID]knownManifest{}, map[string]Broken{}, map[string]bool{}
 	})
 }
 
@@ -134,13 +135,22 @@ type Spool struct {
 
 // Spool reads a file to the local disk. The caller closes the Spool.
 func (s *Store) Spool(ctx context.Context, r io.Reader) (*Spool, error) {
+	return s.SpoolFor(ctx, r, nil)
+}
+
+// SpoolFor is Spool for a file that others can read meanwhile; nil for one that nobody does.
+func (s *Store) SpoolFor(ctx context.Context, r io.Reader, early *Arriving) (*Spool, error) {
 	s.init()
 	f, err := s.scratch()
 	if err != nil {
 		return nil, err
 	}
 	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(f, h), io.LimitReader(&untilDone{ctx, r}, s.MaxFile+1))
+	var out io.Writer = f
+	if early != nil {
+		out = &growing{f, early, 0}
+	}
+	n, err := io.Copy(io.MultiWriter(out, h), io.LimitReader(&untilDone{ctx, r}, s.MaxFile+1))
 	if err == nil && n > s.MaxFile {
 		err = fmt.Errorf("%w: more than %d bytes", ErrTooLarge, s.MaxFile)
 	}
@@ -176,6 +186,8 @@ type Claim struct {
 	ID     buildid.ID // zero for no claim
 	Object string     // SHA-256 of its bytes, "" for no claim
 	Origin Origin
+	// Verified is called when the file is what was claimed, before it is stored; nil for no call.
+	Verified func(Facts)
 }
 
 // Added is what became of a file.
@@ -202,6 +214,9 @@ func (s *Store) Add(ctx context.Context, spool *Spool, claim Claim) (Added, erro
 	}
 	if !facts.Executable && !facts.Debug {
 		return Added{}, &FormatError{fmt.Errorf("%s: neither code nor debug information is in it", claim.Origin.name())}
+	}
+	if claim.Verified != nil {
+		claim.Verified(facts)
 	}
 	object, err := s.putObject(ctx, spool)
 	if err != nil {
@@ -301,7 +316,10 @@ func (s *Store) change(ctx context.Context, id buildid.ID, apply func(*Manifest)
 	for try := range swaps {
 		k, _ := s.lookUp(id)
 		m, old, err := s.read(ctx, id)
-		if err != nil && !errors.Is(err, blob.ErrNotExist) {
+		if isDamaged(err) && k.m != nil {
+			m, old, err = s.rewrite(ctx, id, old.Tag, k.m)
+		}
+		if err != nil && !errors.Is(err, blob.ErrNotExist) && !isDamaged(err) {
 			return nil, err
 		}
 		if m == nil {
@@ -362,33 +380,34 @@ func (s *Store) replace(ctx context.Context, key, tag string, before []byte, m *
 	return s.Blobs.PutIfMatch(ctx, key, tag, b)
 }
 
-// read reads a manifest from the store.
+// read reads a manifest from the store, with what it takes to change it, also where it is damaged.
 func (s *Store) read(ctx context.Context, id buildid.ID) (*Manifest, blob.Info, error) {
 	b, info, err := blob.Read(ctx, s.Blobs, manifestKey(id), blob.MaxSwap)
 	if err != nil {
 		return nil, blob.Info{}, err
 	}
-	m, err := decodeManifest(b)
-	if err == nil && m.ID != id {
-		err = fmt.Errorf("it is of %v", m.ID)
-	}
-	if err != nil {
-		return nil, blob.Info{}, fmt.Errorf("%s: %w", info.Key, err)
-	}
-	return m, info, nil
+	m, err := s.decodeManifest(info.Key, b)
+	return m, info, err
 }
 
-// reread reads a manifest, nil where there is none, and remembers it.
+// reread reads a manifest, nil where there is none, and remembers it. One that is damaged is written anew, if it was read
+// before.
 func (s *Store) reread(ctx context.Context, id buildid.ID) (*Manifest, error) {
 	k, _ := s.lookUp(id)
 	m, info, err := s.read(ctx, id)
-	if err != nil && !errors.Is(err, blob.ErrNotExist) {
+	if isDamaged(err) && k.m != nil && !s.ReadOnly {
+		m, info, err = s.rewrite(ctx, id, info.Tag, k.m)
+	}
+	if err != nil && !errors.Is(err, blob.ErrNotExist) && !isDamaged(err) {
 		return nil, err
 	}
 	if m == nil {
-		m = &Manifest{ID: id}
+		m, info = &Manifest{ID: id}, blob.Info{}
 	}
 	s.remember(id, k, m, info)
+	if isDamaged(err) {
+		return nil, err
+	}
 	return m, nil
 }
 
@@ -456,6 +475,8 @@ func (s *Store) Manifest(ctx context.Context, id buildid.ID) (*Manifest, error) 
 	}
 	m, err := s.reread(ctx, id)
 	switch {
+	case isDamaged(err):
+		return nil, fmt.Errorf("%w: %w", none, err)
 	case err == nil && len(m.Files) == 0:
 		return nil, none
 	case err != nil:

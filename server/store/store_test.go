@@ -345,20 +345,77 @@ func TestManifestIsCheckedInTime(t *testing.T) {
 	}
 }
 
+// TestDamagedManifest has manifests that are none: they are reported once and count as none, and whoever brings a file
+// replaces them. One of a later version stays as it is.
 func TestDamagedManifest(t *testing.T) {
-	s := newStore(t, t.TempDir())
 	id, _ := buildid.New(buildid.GNU, someID)
-	for _, text := range []string{"", "{", `{"version":9}`, `{"version":1,"id":"00"}`} {
+	whole := `{"version":1,"id":"` + id.String() + `","files":[{"object":"x"}],"sum":"00000000"}`
+	for _, text := range []string{"", "{", `{"version":0}`, `{"version":1,"id":"00"}`, whole, strings.Repeat("\x00", 300)} {
+		s := newStore(t, t.TempDir())
+		var reported []string
+		s.OnDamage = func(key string, _ error) { reported = append(reported, key) }
 		key := manifestKey(id)
 		if _, err := s.Blobs.PutIfAbsent(t.Context(), key, strings.NewReader(text), int64(len(text))); err != nil {
 			t.Fatal(err)
 		}
-		if m, err := s.Manifest(t.Context(), id); err == nil || errors.Is(err, blob.ErrNotExist) {
-			t.Errorf("%q: %+v, %v", text, m, err)
+		for range 2 {
+			if m, err := s.Manifest(t.Context(), id); !errors.Is(err, blob.ErrNotExist) {
+				t.Errorf("%q: %+v, %v", text, m, err)
+			}
+			s.mu.Lock()
+			clear(s.known) // as if time had passed
+			s.mu.Unlock()
 		}
-		if err := s.Blobs.Delete(t.Context(), key); err != nil {
-			t.Fatal(err)
+		if len(reported) != 1 || reported[0] != key || s.DamagedLists() != 1 {
+			t.Errorf("%q: reported are %q", text, reported)
 		}
+		if err := s.Pin(t.Context(), id, true); !errors.Is(err, blob.ErrNotExist) {
+			t.Errorf("%q: %v", text, err)
+		}
+		mustAdd(t, s, program(someID, "x"), CI)
+		s.mu.Lock()
+		clear(s.known)
+		s.mu.Unlock()
+		if m, err := s.Manifest(t.Context(), id); err != nil || len(m.Files) != 1 || s.DamagedLists() != 0 {
+			t.Errorf("%q: %+v, %v, %d", text, m, err, s.DamagedLists())
+		}
+	}
+	s := newStore(t, t.TempDir())
+	text := `{"version":9}`
+	if _, err := s.Blobs.PutIfAbsent(t.Context(), manifestKey(id), strings.NewReader(text), int64(len(text))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Manifest(t.Context(), id); err == nil || errors.Is(err, blob.ErrNotExist) {
+		t.Errorf("a later version: %v", err)
+	}
+	if b, _, err := blob.Read(t.Context(), s.Blobs, manifestKey(id), blob.MaxSwap); err != nil || string(b) != text || s.DamagedLists() != 0 {
+		t.Errorf("a later version: %s, %v", b, err)
+	}
+}
+
+// TestManifestFromMemory damages a manifest that a server has read before: it is as it was again.
+func TestManifestFromMemory(t *testing.T) {
+	dir := t.TempDir()
+	s := newStore(t, dir)
+	a := mustAdd(t, s, program(someID, "x"), CI)
+	name := filepath.Join(dir, filepath.FromSlash(manifestKey(a.ID)))
+	whole, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, whole[:len(whole)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock() // as if time had passed
+	k := s.known[a.ID]
+	k.read = time.Time{}
+	s.known[a.ID] = k
+	s.mu.Unlock()
+	if m, err := s.Manifest(t.Context(), a.ID); err != nil || len(m.Files) != 1 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if b, err := os.ReadFile(name); err != nil || !bytes.Equal(b, whole) || s.DamagedLists() != 0 {
+		t.Errorf("%s, %v", b, err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -115,6 +116,14 @@ func (x *Index) isWhole() bool { return x.part == nil || x.part.isWhole.Load() }
 
 // Virt is [symbol.Index.Virt].
 func (x *Index) Virt(o addr.Offset) (addr.Virt, bool) { return x.index.Virt(o) }
+
+// HasCode reports whether the index was made of the code itself, and not of a debug file alone.
+func (x *Index) HasCode() bool { return x.index.HasCode() }
+
+// CodeSegments returns the segments with code, of a debug file as of its program.
+func (x *Index) CodeSegments() []symbol.Segment {
+	return slices.DeleteFunc(x.index.Segments(), func(s symbol.Segment) bool { return !s.Executable() })
+}
 
 // WhyNot returns why the index knows nothing of an address that it has no frames of, a virtual one or a file offset.
 func (x *Index) WhyNot(virtual bool, address uint64) reason.Reason {

@@ -229,10 +229,14 @@ const views = {
       ["Started", when(a.started) + " (UTC)"], ["Store", a.store_answers ? "answers" : "does not answer"],
       ...(a.broken ? /** @type {[string, string][]} */ ([["Lost files", count(a.broken) + ", until somebody pushes them again: " +
         (a.broken_files || []).map((/** @type {{sha256: string}} */ f) => f.sha256).join(" ")]]) : []),
+      ...(a.damaged_lists ? /** @type {[string, string][]} */ ([["Damaged lists", count(a.damaged_lists) + ", until somebody pushes again what they list (the log names them)"]]) : []),
       ["Identities", count(a.identities) + (a.complete ? "" : ", and the server still reads its store")],
       ["Profiles", count(a.profiles) + ", " + bytes(a.profile_bytes) + " in the store, " + count(a.open_profiles) + " open"],
       ["Scanned", a.scanned_identities ? count(a.scanned_identities) + " identities, " + count(a.scanned_packages) + " packages" : "nothing (--scan)"],
       ["Symbolizes", a.symbolizes ? "yes" : "no"], ["Passes profiles on", a.forwards ? "yes" : "no (--forward)"], ["Takes files", a.read_only ? "no (--read-only)" : "yes"],
+      ["Requests", count(a.requests) + " under way, " + count(a.connections) + " connections"],
+      ["Refused", Object.entries(a.refused || {}).map(([why, n]) => why + " " + count(/** @type {number} */ (n))).join(", ") || "none"],
+      ["Memory", bytes(a.memory_bytes) + (a.store_bytes ? ", and " + bytes(a.store_bytes) + " in the store" : "")], ["Version", a.version || "unknown"],
       ["Access", a.tokens ? "by token" + (a.who ? ": you are " + a.who : "") : "whoever reaches the server"],
     ];
     const tools = byID("tools");
@@ -242,7 +246,10 @@ const views = {
         location.assign("login");
       }, { id: "logout" }));
     }
+    const size = (/** @type {any} */ p, /** @type {number} */ n) => p.size >= 1 << 20 ? bytes(n) : count(n);
     return [el("dl", null, facts.map(([k, v]) => [el("dt", null, k), el("dd", null, nameText(String(v)))]).flat()),
+      el("h3", null, "What clients share"),
+      table(["Of", "#Taken", "#There is", "#Clients"], (a.pools || []).map((/** @type {any} */ p) => [p.of, size(p, p.in_use), size(p, p.size), count(p.clients)]), "Nothing.", "What clients share"),
       el("p", null, el("a", { href: "metrics" }, "Metrics"), " are for machines.")];
   },
 };

@@ -44,7 +44,7 @@ it differs from the file's. A page that is the same has the identity, marked
 "(inferred)".
 
 A reason in brackets stands in place of an answer that is not known. Standard
-error has advice on it.`
+error has advice on it. The status is 1 if no address has an identity or a name.`
 
 const addrExample = `  hallmark addr 4711 7f5aa8d65123 7f5aa8d65200
   awk '{print $1}' stacks | hallmark addr --json 4711 -`
@@ -116,6 +116,9 @@ func runAddr(e *verb.Env, asJSON bool, splitUnits string, server *symbolsource.S
 	identity.WriteContested(e.Stderr, a.contested)
 	writeUnlooked(e.Stderr, a.unlooked)
 	a.gaps.Write(e.Stderr)
+	if !a.found && len(a.gaps) > 0 {
+		return verb.ExitStatus(1)
+	}
 	return nil
 }
 
@@ -153,6 +156,7 @@ type addrPrinter struct {
 	json      bool
 	process   *live.Process
 	gaps      advice.Gaps
+	found     bool // an address has an identity or a name
 	contested identity.Claimants
 	unlooked  map[string]bool // why nobody knows whether pages were rewritten
 }
@@ -193,6 +197,7 @@ func (p *addrPrinter) print(addrs []addr.Abs) error {
 	for _, place := range places {
 		p.contested.Add(place.Identity.ID, identity.MarkOf(place.Contested, place.Content), place.Name)
 		p.gaps.Add(place.Identity.Reason)
+		p.found = p.found || !place.Identity.ID.IsZero() || len(place.Symbol.Frames) > 0
 		if place.Unlooked != nil {
 			p.unlooked[place.Unlooked.Error()] = true
 		}

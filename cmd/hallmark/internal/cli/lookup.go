@@ -40,7 +40,8 @@ stands for those on standard input, separated by blanks or newlines, which are
 answered whenever there are some: another program can ask and wait for the
 answer. A return address is behind its call: subtract 1 before you ask.
 
-A reason in brackets stands in place of an answer that is not known.
+A reason in brackets stands in place of an answer that is not known. The status
+is 1 if no offset has an answer.
 
 A build ID is a claim of the file. If two files have the same one and their code
 differs, lookup reports both on standard error ("same build ID, different
@@ -115,12 +116,15 @@ func runLookup(ctx context.Context, e *verb.Env, opt lookupOptions, name string,
 			return err
 		}
 	}
-	if _, err := os.Stat(name); err == nil && p.Gaps[reason.NoFile] > 0 { // of standard input
+	if _, err := os.Stat(name); err == nil && p.Gaps[reason.DebugFileAlone] > 0 { // of standard input
 		return fmt.Errorf("%s: %w", name, errNoOffsets)
 	}
 	p.Gaps.Write(e.Stderr)
 	if file, ok := symbols.(*symbol.File); ok && file.Damage() != nil {
 		source.Report("damaged: " + terminal.Message(file.Damage(), name))
+	}
+	if p.Found == 0 && len(p.Gaps) > 0 {
+		return verb.ExitStatus(1)
 	}
 	return nil
 }
@@ -136,7 +140,7 @@ func checkOffsets(symbols debuginfo.Symbols, name string, args []string) error {
 	}
 	for _, arg := range args {
 		offset, err := lookupprint.ParseOffset([]byte(arg))
-		if err == nil && symbols.LookupOffset(addr.Offset(offset)).Reason == reason.NoFile {
+		if err == nil && symbols.LookupOffset(addr.Offset(offset)).Reason == reason.DebugFileAlone {
 			return fmt.Errorf("%s: %w", name, errNoOffsets)
 		}
 	}

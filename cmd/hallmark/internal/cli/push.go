@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -108,6 +109,7 @@ type pushRecord struct {
 	Action string `json:"action"` // sent, skipped, refused, missing
 	Size   int64  `json:"size,omitempty"`
 	Served *bool  `json:"served,omitempty"`
+	Alone  bool   `json:"alone,omitempty"` // a debug file whose program the server does not have
 	Rivals int    `json:"disputed,omitempty"`
 	Error  string `json:"error,omitempty"`
 
@@ -133,6 +135,7 @@ type pushing struct {
 	wanted int // source files that debug information names
 	given  int // of these, sent
 	seen   map[pushedFile]bool
+	alone  map[buildid.ID]string // names of debug files whose programs the server does not have
 	from   sourceDirs
 
 	profiles []pushedProfile // to be sent when their files are there
@@ -157,7 +160,7 @@ func runPush(ctx context.Context, e *verb.Env, opt *pushOptions, args []string) 
 		return err
 	}
 	defer from.close()
-	p := &pushing{env: e, opt: opt, client: c, bar: progress.New(e.Stderr), seen: map[pushedFile]bool{}, from: from}
+	p := &pushing{env: e, opt: opt, client: c, bar: progress.New(e.Stderr), seen: map[pushedFile]bool{}, alone: map[buildid.ID]string{}, from: from}
 	defer p.bar.Clear()
 	p.stdout, p.stderr = p.bar.Over(e.Stdout), p.bar.Over(e.Stderr)
 	p.out = verb.NewObjectWriter(p.stdout)
@@ -181,6 +184,7 @@ func runPush(ctx context.Context, e *verb.Env, opt *pushOptions, args []string) 
 		}
 	}
 	p.sum("")
+	p.noteAlone()
 	if p.failed > 0 {
 		return verb.ExitStatus(1)
 	}
@@ -201,6 +205,20 @@ func (p *pushing) sum(rest string) {
 		sources = fmt.Sprintf(", %d of %s sent", p.given, plaintext.Plural(int64(p.wanted), "source file"))
 	}
 	fmt.Fprintf(p.stdout, "%s, %d already there, %d failed%s%s\n", sent, p.had, p.failed, sources, rest)
+}
+
+// noteAlone reports debug files whose programs the server does not have, and what they are good for.
+func (p *pushing) noteAlone() {
+	if len(p.alone) == 0 || p.opt.json {
+		return
+	}
+	names := slices.Sorted(maps.Values(p.alone))
+	shown := plaintext.Name(names[0])
+	if n := len(names) - 1; n > 0 {
+		shown += fmt.Sprintf(" and %s", plaintext.Plural(int64(n), "more file"))
+	}
+	fmt.Fprintf(p.stderr, "hallmark: %s: a debug file, and the server does not have its program:\n"+
+		"  it names the code of what 'hallmark record' recorded, without a comparison; other profiles need the program, too\n", shown)
 }
 
 func (p *pushing) ended(ctx context.Context, err error) error {
@@ -229,6 +247,12 @@ func (p *pushing) done(f *client.File, action string, stored api.Stored, err err
 			r.Rivals, r.Served = stored.Disputed, &stored.Served
 		}
 		p.had++
+	}
+	if r.Error == "" {
+		r.Alone = stored.Alone
+		if delete(p.alone, f.ID); r.Alone {
+			p.alone[f.ID] = f.Name
+		}
 	}
 	p.print(r)
 	p.bar.Set(0, fmt.Sprintf("%d sent, %d already there", p.sent, p.had))
@@ -423,7 +447,7 @@ func (p *pushing) file(ctx context.Context, f *os.File, name string, want buildi
 		return nil
 	}
 	sources := p.from.of(f, name, info.ID)
-	err = p.pusher.Add(ctx, client.File{PlanFile: api.PlanFile{ID: info.ID, Name: name}, Content: f}, f.Close)
+	err = p.pusher.Add(ctx, client.File{PlanFile: api.PlanFile{ID: info.ID, Name: name}, Modified: modifiedOf(f), Content: f}, f.Close)
 	if err != nil || len(sources) == 0 {
 		return err
 	}
@@ -437,6 +461,15 @@ func (p *pushing) file(ctx context.Context, f *os.File, name string, want buildi
 		}
 	}
 	return nil
+}
+
+// modifiedOf returns when a file was changed last.
+func modifiedOf(f *os.File) time.Time {
+	info, err := f.Stat()
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
 }
 
 func keyOf(f *os.File, name string) pushedFile {
@@ -471,7 +504,7 @@ func (p *pushing) pack(ctx context.Context, f *os.File, name string) error {
 			return ctx.Err()
 		}
 		return p.pusher.Add(ctx, client.File{PlanFile: api.PlanFile{ID: info.ID, Name: m.Path}, Content: member,
-			Archive: filepath.Base(name), Package: m.Meta.Package(), Build: m.Meta.Build()}, member.Close)
+			Archive: filepath.Base(name), Package: m.Meta.Package(), Build: m.Meta.Build(), Modified: m.Modified}, member.Close)
 	})
 	if errors.Is(err, packages.ErrFormat) || errors.Is(err, packages.ErrLimit) {
 		p.refused(name, "", strings.TrimPrefix(err.Error(), name+": "))
@@ -729,7 +762,7 @@ func (p *pushing) source(ctx context.Context, id buildid.ID, path string) error 
 	if err != nil || info.Size() > maxSourceFile {
 		return nil
 	}
-	if err := p.client.SendSource(ctx, id, path, f, info.Size()); err != nil {
+	if err := p.client.SendSource(ctx, id, path, info.ModTime(), f, info.Size()); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	p.given++

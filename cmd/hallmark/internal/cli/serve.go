@@ -135,6 +135,7 @@ type serveOptions struct {
 	insecure  bool
 	cert, key string
 	clientCA  string
+	cors      bool
 	readOnly  bool
 	maxFile   int64
 	memory    int64
@@ -190,6 +191,7 @@ func serveCommand(e *verb.Env, opt *serveOptions) *cobra.Command {
 	f.StringVar(&opt.key, "tls-key", "", "the private key, a PEM `FILE`")
 	f.StringVar(&opt.clientCA, "client-ca", "", "answer those alone who have a certificate of an authority in this PEM `FILE`")
 	f.StringArrayVar(&opt.proxies, "trusted-proxy", nil, "believe X-Forwarded-For of proxies in this network, as `CIDR` (can be repeated)")
+	f.BoolVar(&opt.cors, "cors", false, "let scripts of all web sites ask for files and their names in a browser (CORS)")
 	f.BoolVar(&opt.readOnly, "read-only", false, "take no files")
 	f.Int64Var(&opt.maxFile, "max-file", store.DefaultMaxFile>>20, "refuse files of more than so many `MiB`")
 	f.Int64Var(&opt.memory, "memory", 32, "keep so many `MiB` of what was read in memory")
@@ -267,7 +269,7 @@ func runServe(ctx context.Context, e *verb.Env, opt *serveOptions) error {
 	if opt.logFormat == "json" {
 		log = slog.NewJSONHandler(e.Stderr, &slog.HandlerOptions{Level: level})
 	}
-	c := server.Config{Tokens: opt.tokens, Open: opt.insecure || opt.clientCA != "", ReadOnly: opt.readOnly, Log: slog.New(log), CollectEvery: time.Duration(opt.gcEvery), CheckEvery: time.Duration(opt.checkEvery), Retention: opt.keep.retention()}
+	c := server.Config{Tokens: opt.tokens, Open: opt.insecure || opt.clientCA != "", CORS: opt.cors, ReadOnly: opt.readOnly, Log: slog.New(log), CollectEvery: time.Duration(opt.gcEvery), CheckEvery: time.Duration(opt.checkEvery), Retention: opt.keep.retention()}
 	cachedir.OnDamage(nil) // the indexes of a server log it
 	c.Retention.Profiles, c.OpenedMemory = opt.profiles.retention(), opt.viewMemory<<20
 	c.Limits = server.Limits{Requests: opt.requests, UploadBytes: opt.uploadMiB << 20}
@@ -448,7 +450,7 @@ func (o *serveOptions) openScanner(c *server.Config) (*scan.Scanner, error) {
 		s.Dirs = append(s.Dirs, abs)
 		fmt.Fprintln(hash, abs)
 	}
-	s.Cache = filepath.Join(o.cache, fmt.Sprintf("scan-%x.json.zst", hash.Sum(nil)[:8]))
+	s.Cache = filepath.Join(o.cache, fmt.Sprintf("scan2-%x.json.zst", hash.Sum(nil)[:8]))
 	c.Local = s
 	return s, nil
 }

@@ -27,6 +27,7 @@ import (
 type Printer struct {
 	w      io.Writer
 	Gaps   advice.Gaps
+	Found  int            // offsets that have an answer
 	pieces []*lookupPiece // for as many as are answered at once, and some that wait
 
 	todo    chan *lookupPiece // nil while nothing was large enough for several goroutines
@@ -189,6 +190,7 @@ func (p *Printer) finish(piece *lookupPiece) error {
 		p.Gaps[r] += n
 	}
 	clear(piece.gaps)
+	p.Found, piece.found = p.Found+piece.found, 0
 	return nil
 }
 
@@ -200,6 +202,7 @@ type lookupPiece struct {
 	out     []byte                                   // the answers
 	err     error
 	gaps    advice.Gaps
+	found   int
 	answer  lookupAnswer
 	done    chan struct{} // has something once there are answers
 }
@@ -230,6 +233,7 @@ func (p *lookupPiece) look() {
 		}
 		p.lookAt(offset)
 		p.gaps.Add(p.answer.reason)
+		p.found += min(1, len(p.answer.frames))
 		p.out = p.append(p.out, &p.answer)
 	}
 }

@@ -101,9 +101,10 @@ func (o *Server) SetRemote(l *debuginfo.Library, report func(line string)) error
 		return err
 	}
 	l.Remote = &remote.Server{
-		Client:  c,
-		Warn:    func(err error) { report("symbol server " + err.Error()) },
-		Waiting: func(id buildid.ID) { report("the server is preparing the symbols of " + id.String()) },
+		Client:     c,
+		Warn:       func(err error) { report("symbol server " + err.Error()) },
+		Uncompared: l.Finder.Uncompared,
+		Waiting:    func(id buildid.ID) { report("the server is preparing the symbols of " + id.String()) },
 	}
 	return nil
 }

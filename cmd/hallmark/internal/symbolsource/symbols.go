@@ -91,6 +91,16 @@ func (s *Source) noteDifferent(id buildid.ID, paths [2]string) {
 	s.Report(DifferentText(paths))
 }
 
+// UnsignedText says which servers are not asked because of ima:enforcing.
+func UnsignedText(client *debuginfod.Client) string {
+	return "ima:enforcing in DEBUGINFOD_URLS: signatures are not checked, so nobody asks " + plaintext.Line(strings.Join(client.Unsigned, " "))
+}
+
+// noteUncompared reports that a debug file answers whose program is not there.
+func (s *Source) noteUncompared(id buildid.ID, from string) {
+	s.Report("code not compared: " + plaintext.Name(from) + " has a debug file of " + id.String() + " and not its program")
+}
+
 // DifferentText says that two files have one build ID and different contents.
 func DifferentText(paths [2]string) string {
 	return reason.DifferentContent.String() + ": " + plaintext.Name(paths[0]) + ", " + plaintext.Name(paths[1])
@@ -139,7 +149,7 @@ func (o *Options) Open(ctx context.Context, e *verb.Env) (*Source, error) {
 	s := &Source{Library: new(debuginfo.Library), Context: ctx, stop: func() {}, stderr: e.Stderr}
 	finder := &s.Library.Finder
 	finder.Extra, finder.Package = o.Extra, o.splitUnits
-	finder.Differ = s.noteDifferent
+	finder.Differ, finder.Uncompared = s.noteDifferent, s.noteUncompared
 	cachedir.OnDamage(func(path string, damage error) { s.Report(DamageText(path, damage)) })
 	if !o.NoDebuginfod {
 		client, err := debuginfod.FromEnvironment()
@@ -199,6 +209,9 @@ func CheckPackage(name string) error {
 // use lets servers be asked. The user who waits for them may get tired of it.
 func (s *Source) use(client *debuginfod.Client) {
 	s.Finder.Servers = client
+	if len(client.Unsigned) > 0 {
+		s.Report(UnsignedText(client))
+	}
 	if len(client.URLs) == 0 {
 		return
 	}

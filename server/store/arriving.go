@@ -1,0 +1,185 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// An Arriving is a file on its way into the store, which others can read meanwhile. Its last byte is there when all of it
+// was verified: nobody takes a file for whole that the store refuses.
+type Arriving struct {
+	Facts             Facts // as far as its start says them
+	Executable, Debug bool  // it is served as that, whatever else there is
+	Size              int64 // that it is expected to have
+	Origin            Origin
+
+	mu     sync.Mutex
+	file   *os.File
+	n      int64         // bytes that are there
+	news   chan struct{} // closed and replaced when more is known
+	whole  bool
+	err    error
+	closed bool
+}
+
+// errCutShort says that a file did not become what its start promised.
+var errCutShort = errors.New("the file is another one than its start said")
+
+// grew notes that a file has so many bytes.
+func (a *Arriving) grew(f *os.File, n int64) { a.change(func() { a.file, a.n = f, n }) }
+
+// Verified notes that all of the file is there, and what it is. A file of another size, or that is good for something else
+// than its start said, fails for those who read it.
+func (a *Arriving) Verified(f Facts) {
+	a.change(func() {
+		a.whole = a.n == a.Size && f.ID == a.Facts.ID &&
+			f.Executable == a.Facts.Executable && f.Debug == a.Facts.Debug
+		if !a.whole && a.err == nil {
+			a.err = errCutShort
+		}
+	})
+}
+
+// Close ends what was not verified with an error, nil for none. Those who have opened the file can go on to read it.
+func (a *Arriving) Close(err error) {
+	a.change(func() {
+		if a.closed = true; !a.whole && a.err == nil {
+			a.err = errors.Join(errCutShort, err)
+		}
+		a.file = nil
+	})
+}
+
+func (a *Arriving) change(apply func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	apply()
+	if a.news != nil {
+		close(a.news)
+		a.news = nil
+	}
+}
+
+// Open returns a reader of the file as soon as some of it is there. The reader waits for what is not there yet, until ctx
+// is done. Without an error the caller closes it.
+func (a *Arriving) Open(ctx context.Context) (*ArrivingReader, error) {
+	if _, err := a.await(ctx, 0); err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.file == nil {
+		return nil, errors.Join(errCutShort, a.err)
+	}
+	syscall.ForkLock.RLock()
+	fd, err := syscall.Dup(int(a.file.Fd()))
+	if err == nil {
+		syscall.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, err
+	}
+	return &ArrivingReader{ctx, a, os.NewFile(uintptr(fd), "a file on its way")}, nil
+}
+
+// An ArrivingReader reads an Arriving.
+type ArrivingReader struct {
+	ctx  context.Context
+	from *Arriving
+	file *os.File
+}
+
+// Close closes the reader.
+func (r *ArrivingReader) Close() error { return r.file.Close() }
+
+// ReadAt implements io.ReaderAt.
+func (r *ArrivingReader) ReadAt(p []byte, off int64) (int, error) {
+	if off >= r.from.Size {
+		return 0, io.EOF
+	}
+	there, err := r.from.await(r.ctx, off)
+	if err != nil {
+		return 0, err
+	}
+	want := min(int64(len(p)), there-off)
+	n, err := r.file.ReadAt(p[:want], off)
+	if err == nil && want < int64(len(p)) && off+want == r.from.Size {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// await returns how many bytes are there, when that are more than off.
+func (a *Arriving) await(ctx context.Context, off int64) (int64, error) {
+	for {
+		a.mu.Lock()
+		there := min(a.n, a.Size-1)
+		if a.whole {
+			there = a.Size
+		}
+		err := a.err
+		if a.news == nil {
+			a.news = make(chan struct{})
+		}
+		news := a.news
+		a.mu.Unlock()
+		switch {
+		case err != nil:
+			return 0, err
+		case off < there:
+			return there, nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-news:
+		}
+	}
+}
+
+// Stream returns a reader of the content from its start. Its reads can have less than was asked for.
+func (r *ArrivingReader) Stream() io.ReadSeeker { return &arrivingStream{r: r} }
+
+type arrivingStream struct {
+	r   *ArrivingReader
+	off int64
+}
+
+func (s *arrivingStream) Read(p []byte) (int, error) {
+	n, err := s.r.ReadAt(p, s.off)
+	s.off += int64(n)
+	return n, err
+}
+
+func (s *arrivingStream) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += s.off
+	case io.SeekEnd:
+		offset += s.r.from.Size
+	}
+	if offset < 0 {
+		return s.off, errors.New("negative offset")
+	}
+	s.off = offset
+	return offset, nil
+}
+
+// growing writes a spool, and says how far it is.
+type growing struct {
+	*os.File
+	to *Arriving
+	n  int64
+}
+
+func (g *growing) Write(p []byte) (int, error) {
+	n, err := g.File.Write(p)
+	g.n += int64(n)
+	g.to.grew(g.File, g.n)
+	return n, err
+}
