@@ -67,14 +67,13 @@ func (by *split) filters(part int) []query.LabelFilter {
 }
 
 func (by *split) name(part int) string {
-	key := plain(by.key) + ": "
 	switch {
 	case part == len(by.values):
-		return key + fmt.Sprintf("%d others", by.others)
+		return fmt.Sprintf("%d others", by.others)
 	case by.values[part].Missing:
-		return key + "(none)"
+		return "(none)"
 	}
-	return key + plain(by.values[part].Value)
+	return plain(by.values[part].Value)
 }
 
 // number is that of the first frame of a part, also in paths.
@@ -160,5 +159,5 @@ func (q *question) part(by *split, part int) (*query.Selection, error) {
 func (p *picture) nameValue(node int, by *split, part int) {
 	n := by.number(part)
 	p.nodes[node].frame = n
-	p.names[n] = shownFrame{ID: n, Name: by.name(part), Kind: "label", Binary: -1}
+	p.names[n] = shownFrame{ID: n, Name: by.name(part), Label: plain(by.key), Kind: "label", Binary: -1}
 }

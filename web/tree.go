@@ -206,6 +206,7 @@ type (
 	shownFrame struct {
 		ID      int32  `json:"id"`
 		Name    string `json:"name"`
+		Label   string `json:"label,omitempty"` // whose value the name is
 		Kind    string `json:"kind"`
 		Binary  int    `json:"bin"`
 		Inlined bool   `json:"inlined,omitempty"`

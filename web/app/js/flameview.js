@@ -6,7 +6,7 @@ import { add, button, el, fill } from "./dom.js";
 import { lastFound } from "./filters.js";
 import { FlameGraph } from "./flame.js";
 import { difference, percent, plural, quantity } from "./format.js";
-import { info } from "./info.js";
+import { emptyText, info } from "./info.js";
 import { selection, selectsOther, setState, state } from "./state.js";
 import { say, showError } from "./status.js";
 import { isDark } from "./theme.js";
@@ -16,11 +16,13 @@ import { endParts } from "./tree.js";
 /** @typedef {import("./tree.js").Tree} Tree */
 /** @typedef {import("./state.js").State} State */
 
+/** @typedef {(tree: Tree, node: number, at: {x: number, y: number}) => void} Select at: where the node is, in the window */
+
 /**
  * @typedef {object} FlameViewOptions
  * @property {string} kind    tree, callers or callees
  * @property {boolean} [up]   always upwards
- * @property {(tree: Tree, node: number) => void} select
+ * @property {Select} select
  */
 
 /** A flame graph with its data. */
@@ -41,11 +43,11 @@ export class FlamePane {
     this.message = el("div", null);
     add(place, this.message, this.scroller);
     this.graph = new FlameGraph(this.scroller, this.canvas, room, {
-      select: (node) => this.selected(node),
+      select: (node, at) => this.selected(node, at),
       zoom: (node) => this.zoom(node),
       hover: (node, x, y) => this.hover(node, x, y),
       detail: (node) => this.detail(node),
-      label: (node) => labelOf(/** @type {Tree} */ (this.tree), node),
+      label: (node) => nameIn(/** @type {Tree} */ (this.tree), node),
     });
     this.graph.setTheme(isDark());
     this.one = latest();
@@ -71,7 +73,7 @@ export class FlamePane {
         this.graph.draw();
         document.documentElement.dataset.drawn = "1"; // for measurements
         this.mark();
-        if (!tree.full) fill(this.message, el("p", { class: "notice" }, "There is nothing to show: no sample passes the filters."));
+        if (!tree.full) fill(this.message, el("p", { class: "notice" }, emptyText()));
         say(summaryOf(tree));
       } catch (e) {
         if (signal.aborted) throw e;
@@ -148,12 +150,15 @@ export class FlamePane {
     });
   }
 
-  /** @param {number} node */
-  selected(node) {
+  /**
+   * @param {number} node
+   * @param {{x: number, y: number}} at
+   */
+  selected(node, at) {
     const tree = this.tree;
     if (!tree || node < 0) return;
     say(describe(tree, node));
-    this.options.select(tree, node);
+    this.options.select(tree, node, at);
   }
 
   /**
@@ -166,7 +171,7 @@ export class FlamePane {
     if (!tree || node < 0) return hideTip();
     const f = tree.frameOf(node);
     const binary = tree.binaryOf(node);
-    showTip(x, y, [
+    showTip(this.canvas, x, y, [
       el("div", null, el("strong", null, el("bdi", null, labelOf(tree, node))), f.inlined ? " (inlined)" : ""),
       binary ? el("div", { class: "soft" }, el("bdi", null, binary.name), binary.identity ? " " + binary.identity : "") : null,
       el("div", null, valueText(tree, node)),
@@ -177,11 +182,21 @@ export class FlamePane {
 }
 
 /**
+ * The name of a node beside those around it: there it is seen what label a value is of.
+ * @param {Tree} tree
+ * @param {number} node
+ */
+function nameIn(tree, node) {
+  return node === 0 && tree.depth[0] === 0 && tree.frameOf(0).id < 0 ? "all" : tree.frameOf(node).name;
+}
+
+/**
  * @param {Tree} tree
  * @param {number} node
  */
 export function labelOf(tree, node) {
-  return node === 0 && tree.depth[0] === 0 && tree.frameOf(0).id < 0 ? "all" : tree.frameOf(node).name;
+  const { label } = tree.frameOf(node);
+  return (label ? label + ": " : "") + nameIn(tree, node);
 }
 
 /**
@@ -243,7 +258,7 @@ function summaryOf(tree) {
 export class FlameView {
   /**
    * @param {Element} place
-   * @param {(tree: Tree, node: number) => void} select
+   * @param {Select} select
    */
   constructor(place, select) {
     this.bar = el("div", { class: "flamebar", role: "toolbar", "aria-label": "Flame graph" });

@@ -4,7 +4,7 @@
 import { ask, isFile, latest } from "./api.js";
 import { add, button, byID, el, fill, nameText } from "./dom.js";
 import { filterBy, span } from "./filters.js";
-import { quantity } from "./format.js";
+import { quantity, ticks } from "./format.js";
 import { info, typeOf, unitOf } from "./info.js";
 import { selection, setState, state } from "./state.js";
 import { isDark } from "./theme.js";
@@ -69,7 +69,12 @@ function make() {
   if (t.heat) add(tracks, track(t.heat, true, Math.max(1, ...t.heat.values)));
   const most = Math.max(1, ...t.tracks.map((/** @type {Track} */ one) => Math.max(...one.values))); // one scale, to compare them
   for (const one of t.tracks) add(tracks, track(one, false, most));
-  const marks = [0, 1, 2, 3, 4].map((n) => el("span", null, n ? quantity((t.to - t.from) * n / 4, "nanoseconds") : "0"));
+  const length = t.to - t.from;
+  const marks = ticks(length).map(({ at, text }) => {
+    const tick = el("span", { class: at > 0.97 * length ? "last" : "" }, text);
+    tick.style.setProperty("left", 100 * at / length + "%");
+    return tick;
+  });
   add(place, tracks, el("div", { class: "track" }, el("span", { class: "label soft" }, t.left ? t.left + " more" : ""),
     el("div", { class: "axis", "aria-hidden": "true" }, marks)));
   drawTime();
@@ -160,7 +165,7 @@ function tell(e, name, t, rows) {
   const length = (all.to - all.from) / t.values.length;
   const unit = unitOf(state().type);
   const busy = typeOf(state().type)?.type === "cpu" && unit === "nanoseconds" ? ", " + (t.values[i] / length).toFixed(2) + " CPUs" : "";
-  showTip(e.clientX, e.clientY, [el("div", null, el("strong", null, el("bdi", null, name))),
+  showTip(/** @type {Element} */ (e.target), e.clientX, e.clientY, [el("div", null, el("strong", null, el("bdi", null, name))),
     el("div", null, span(Math.round(i * length), Math.round((i + 1) * length))), el("div", null, quantity(t.values[i], unit) + busy)]);
 }
 

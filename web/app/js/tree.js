@@ -5,6 +5,7 @@
  * @typedef {object} Frame   a function as it is shown
  * @property {number} id     number of the function in the profile
  * @property {string} name
+ * @property {string} [label]  whose value the name is: it is no function then
  * @property {string} kind   kernel, native, go, interpreted, generated, unknown, note
  * @property {number} bin    number of the binary in the answer, -1 for none
  * @property {boolean} [inlined]
