@@ -2,7 +2,7 @@
 
 import { askTree, isFile, latest } from "./api.js";
 import { kinds, palette } from "./colour.js";
-import { add, button, el, fill } from "./dom.js";
+import { add, button, byID, el, fill, makeMenu } from "./dom.js";
 import { lastFound } from "./filters.js";
 import { FlameGraph } from "./flame.js";
 import { difference, percent, plural, quantity } from "./format.js";
@@ -261,8 +261,10 @@ export class FlameView {
    * @param {Select} select
    */
   constructor(place, select) {
-    this.bar = el("div", { class: "flamebar", role: "toolbar", "aria-label": "Flame graph" });
-    add(place, this.bar);
+    const { menu, box } = makeMenu("Display");
+    this.box = box;
+    this.out = el("span", null);
+    add(byID("display"), this.out, menu);
     this.pane = new FlamePane(place, { kind: "tree", select });
   }
 
@@ -287,7 +289,9 @@ export class FlameView {
     const colour = s.colour || (info().base ? "change" : "kind");
     this.pane.graph.setUp(s.up === "1");
     this.pane.graph.setColour(colour);
-    fill(this.bar, toggles(s, colour), el("span", { class: "grow" }), legend(colour));
+    fill(this.box, toggles(s, colour));
+    fill(this.out, s.root ? button("Zoom out", () => setState({ root: "" })) : null);
+    fill(byID("legend"), legend(colour));
   }
 
   found() {
@@ -318,7 +322,6 @@ function toggles(s, colour) {
   }
   const splits = splitsOf(s);
   if (splits.length) list.push(splitter(s, splits));
-  if (s.root) list.push(button("Zoom out", () => setState({ root: "" })));
   return list;
 }
 

@@ -149,7 +149,7 @@ async function follow(s, before) {
   if (s.fn) chosen = s.fn;
   if (!view || viewName !== s.view) {
     const place = byID("view");
-    fill(place);
+    for (const e of [place, byID("display"), byID("legend")]) fill(e);
     view = make(s.view, place);
     viewName = s.view;
     jobs.push(view.show(s));
@@ -201,17 +201,30 @@ function keys(/** @type {KeyboardEvent} */ e) {
   }
 }
 
+/** The page of the server that a profile is on, which its own is below; "" for none. */
+function serverPage() {
+  return (/^(.*\/)profiles\/[^/]+\/(vs\/[^/]+\/)?$/.exec(location.pathname) || ["", ""])[1];
+}
+
 async function start() {
-  say("The profile is being opened.");
+  const since = performance.now();
+  const up = serverPage();
+  const text = up ? "The server reads the profile, and looks for names" : "The profile is being opened";
+  const progress = el("p", { class: "notice", role: "status" }, text + ".");
+  if (up) byID("top").prepend(el("a", { href: up + "#view=profiles" }, "← Profiles"));
+  byID("view").prepend(progress);
+  const clock = setInterval(() => fill(progress, text + ": " + Math.round((performance.now() - since) / 1000) + " s."), 1000);
   try {
     setInfo(await ask("profile", identityOf(state())));
     setNumbersVersion(info().version || "");
   } catch (e) {
-    say("");
     report(e);
+    document.documentElement.dataset.ready = "error"; // for tests
     return;
+  } finally {
+    clearInterval(clock);
+    byID("view").classList.remove("busy");
   }
-  say("");
   header();
   makeFilters();
   onFound(() => view?.found());
