@@ -2,12 +2,14 @@ package browser
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	pprof "github.com/google/pprof/profile"
 )
 
 const phoneWidth, phoneHeight = 390, 844
@@ -60,7 +62,7 @@ func TestDoubleClickZooms(t *testing.T) {
 			p.show(up)
 			at := p.inGraph(share, 2)
 			if strings.Contains(up, "up=") {
-				p.do(p.Eval(fmt.Sprintf("document.querySelector('canvas[role=application]').getBoundingClientRect().bottom - 50 - 0 * %g", at.Y), &at.Y))
+				p.do(p.Eval("document.querySelector('canvas[role=application]').getBoundingClientRect().bottom - 50", &at.Y))
 			}
 			p.clicks(at, 1)
 			p.await("document.querySelector('#details dl')")
@@ -70,7 +72,6 @@ func TestDoubleClickZooms(t *testing.T) {
 			p.do(p.Do(chromedp.KeyEvent(kb.Escape)))
 			p.await("document.querySelector('#details').hidden")
 			p.do(p.Eval("document.querySelector('#details').replaceChildren()", nil))
-			p.do(p.Do(chromedp.Sleep(0)))
 			p.clicks(at, 2)
 			p.await("location.hash.includes('root=')")
 			var zoomed string
@@ -89,16 +90,25 @@ func TestDoubleClickZooms(t *testing.T) {
 // TestTapKeepsTheGraph wants what is tapped on a phone to stay in sight, and most of the window to be the graph.
 func TestTapKeepsTheGraph(t *testing.T) {
 	p := open(t, Look{Width: phoneWidth, Height: phoneHeight, Phone: true}, profileFile("after.pb.gz"))
-	for _, row := range []int{1, 3} {
-		at := p.inGraph(0.3, row)
+	for _, up := range []string{"whole=1", "whole=1&up=1"} {
+		p.show(up)
+		at := p.inGraph(0.3, 2)
+		if up != "whole=1" { // the rows begin at the lower edge
+			p.do(p.Eval("document.querySelector('canvas[role=application]').getBoundingClientRect().bottom - 65", &at.Y))
+		}
 		p.do(p.Do(input.DispatchTouchEvent(input.TouchStart, []*input.TouchPoint{{X: at.X, Y: at.Y}}), input.DispatchTouchEvent(input.TouchEnd, []*input.TouchPoint{})))
 		p.await("!document.querySelector('#details').hidden")
+		p.isOver(at, "canvas[role=application]")
+		p.await("document.querySelector('#details dl')")
 		p.isOver(at, "canvas[role=application]")
 		var details float64
 		p.do(p.Eval("document.querySelector('#details').getBoundingClientRect().height / innerHeight", &details))
 		if details > 0.41 {
 			t.Errorf("the details have %.2f of the window", details)
 		}
+		p.click("#details header button")
+		p.await("document.querySelector('#details').hidden")
+		p.do(p.Eval("document.querySelector('#details').replaceChildren()", nil))
 	}
 }
 
@@ -205,4 +215,24 @@ func TestQuantities(t *testing.T) {
 	if strings.Join(got, ", ") != strings.Join(want, ", ") {
 		t.Errorf("%q, want %q", got, want)
 	}
+}
+
+// TestRecursionIsFolded wants a function that calls itself to be one row, unless somebody wants each call.
+func TestRecursionIsFolded(t *testing.T) {
+	m := newMaker()
+	app := m.mapping("/srv/app/server", ServerID, 0x400000)
+	main, walk, leaf := m.at(app, 0x100, "/src/main.c", "main"), m.at(app, 0x200, "/src/main.c", "walk"), m.at(app, 0x300, "/src/main.c", "leaf")
+	m.stack("server", 1, "", "complete", 0, 80, append(append([]*pprof.Location{leaf}, slices.Repeat([]*pprof.Location{walk}, 400)...), main)...)
+	p := open(t, Look{}, save(t, "deep.pb.gz", m))
+	p.await("document.querySelector('#status').textContent.includes('4 frames shown')")
+	at := p.inGraph(0.3, 2)
+	p.do(p.Do(chromedp.MouseEvent("mouseMoved", at.X-3, at.Y), chromedp.MouseEvent("mouseMoved", at.X, at.Y)))
+	p.await("!document.querySelector('#tip').hidden")
+	p.wants("#tip", "walk ×400", "up to 400 calls")
+	at = p.inGraph(0.3, 3)
+	p.clicks(at, 1)
+	p.await("document.querySelector('#details h2') && document.querySelector('#details h2').textContent === 'leaf'")
+	p.click("#display .menu summary")
+	p.do(p.Eval("[...document.querySelectorAll('#display button')].find((b) => b.textContent === 'Each call').click()", nil))
+	p.await("document.querySelector('#status').textContent.includes('403 frames shown')")
 }

@@ -5,7 +5,7 @@ import { kinds, palette } from "./colour.js";
 import { add, button, byID, el, fill, makeMenu } from "./dom.js";
 import { lastFound } from "./filters.js";
 import { FlameGraph } from "./flame.js";
-import { difference, percent, plural, quantity } from "./format.js";
+import { difference, grouped, percent, plural, quantity } from "./format.js";
 import { emptyText, info } from "./info.js";
 import { selection, selectsOther, setState, state } from "./state.js";
 import { say, showError } from "./status.js";
@@ -96,6 +96,7 @@ export class FlamePane {
     else if (s.invert) params.set("invert", "1");
     const split = this.options.kind === "tree" ? splitOf(s) : "";
     if (split) params.set("split", split);
+    if (!s.calls && !isFile) params.set("fold", "1"); // the trees of a file are folded
     if (info().base && s.scale) params.set("scale", s.scale);
     if (root) params.set("root", root);
     const width = isFile ? 0 : this.scroller.clientWidth;
@@ -175,6 +176,7 @@ export class FlamePane {
       el("div", null, el("strong", null, el("bdi", null, labelOf(tree, node))), f.inlined ? " (inlined)" : ""),
       binary ? el("div", { class: "soft" }, el("bdi", null, binary.name), binary.identity ? " " + binary.identity : "") : null,
       el("div", null, valueText(tree, node)),
+      tree.folded.has(node) ? el("div", { class: "soft" }, "calls itself: up to " + grouped((tree.folded.get(node) || 0) + 1) + " calls are one frame here") : null,
       f.why ? el("div", { class: "warning" }, f.why) : null,
       endText(tree, node),
     ]);
@@ -187,7 +189,8 @@ export class FlamePane {
  * @param {number} node
  */
 function nameIn(tree, node) {
-  return node === 0 && tree.depth[0] === 0 && tree.frameOf(0).id < 0 ? "all" : tree.frameOf(node).name;
+  const times = tree.folded.get(node);
+  return node === 0 && tree.depth[0] === 0 && tree.frameOf(0).id < 0 ? "all" : tree.frameOf(node).name + (times ? " ×" + grouped(times + 1) : "");
 }
 
 /**
@@ -280,7 +283,7 @@ export class FlameView {
    */
   update(s, before) {
     this.dress(s);
-    const other = selectsOther(s, before) || s.invert !== before.invert || splitOf(s) !== splitOf(before) || s.scale !== before.scale;
+    const other = selectsOther(s, before) || s.calls !== before.calls || s.invert !== before.invert || splitOf(s) !== splitOf(before) || s.scale !== before.scale;
     if (other || (s.root !== before.root && s.root !== this.pane.root)) return this.pane.load(s);
     return Promise.resolve();
   }
@@ -317,6 +320,7 @@ function toggles(s, colour) {
       ...(info().base ? [/** @type {any} */ (["Change", colour === "change", { colour: "change" }])] : []),
     ]),
   ];
+  if (!isFile) list.push(group("Recursion", [["Recursion folded", !s.calls, { calls: "", root: "" }], ["Each call", s.calls === "1", { calls: "1", root: "" }]]));
   if (info().base) {
     list.push(group("Compare", [["As they are", s.scale !== "total", { scale: "" }], ["Same total", s.scale === "total", { scale: "total" }]]));
   }

@@ -174,7 +174,7 @@ function binaryCell(r) {
 function identityCell(r) {
   if (!r.identity) return el("span", { class: "soft" }, r.reason || "none");
   return el("span", null, el("code", { class: "name" }, r.identity),
-    r.baseIdentity ? el("div", null, el("span", { class: "tag" }, "another build"), " before ", el("code", { class: "name" }, r.baseIdentity)) : null,
+    r.baseIdentity ? el("div", null, el("span", { class: "tag" }, r.baseFile ? "compared by function" : "another build"), " before ", r.baseFile ? nameText(r.baseFile) : null, " ", el("code", { class: "name" }, r.baseIdentity)) : null,
     r.claims ? el("div", { class: "soft" }, "claims ", el("code", null, r.claims)) : null,
     r.claimant ? el("span", { class: "tag warn" }, "claimed by " + r.claimant) : null,
     r.contested ? el("span", { class: "tag warn" }, "same build ID, different content") : null);

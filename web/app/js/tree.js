@@ -33,6 +33,7 @@
  * @property {number} baseTotal value of the base's, if there is one
  * @property {number} scale     by what values of the base are multiplied
  * @property {number} left      nodes that were left out
+ * @property {[number, number][]} [folded] nodes, and how many calls of themselves are in them
  * @property {End[]} [ends]     outermost frames of stacks that have callers which are missing
  */
 
@@ -94,6 +95,7 @@ export class Tree {
     this.depth = new Uint32Array(buffer, at, this.n);
     /** @type {Map<number, End>} */
     this.ends = new Map((this.head.ends || []).map((e) => [e.node, e]));
+    this.folded = new Map(this.head.folded || []);
     this.parent = new Int32Array(this.n);
     this.end = new Int32Array(this.n); // behind the subtree of a node
     this.x = new Float64Array(this.n); // where a node begins, in values
