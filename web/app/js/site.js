@@ -147,8 +147,8 @@ const views = {
     const a = await ask("search", { q: p.q, offset: String(offset), limit: String(pageSize) });
     const end = offset + a.results.length;
     return [searchForm(p, "Start of a build ID, or part of a path"),
-      table(["Build ID", "Path", "Symbols", "#Files"], a.results.map((/** @type {any} */ r) => [binaryLink(r.id),
-        el("td", null, r.names.map((/** @type {string} */ n) => el("div", null, nameText(n)))), r.symbols, count(r.files)]),
+      table(["Path", "Build ID", "Symbols", "#Files"], a.results.map((/** @type {any} */ r) => [
+        el("td", null, r.names.map((/** @type {string} */ n) => el("div", null, nameText(n)))), binaryLink(r.id), r.symbols, count(r.files)]),
       p.q ? "No binary of this server begins with this build ID, or has this in a path." : "The server has no binaries. 'hallmark push' sends some.", "Binaries"),
       a.scanned ? el("p", { class: "soft" }, "The directories of --scan have " + count(a.scanned) + " build IDs. They are found here once somebody has asked for them.") : null,
       pager((a.total ? count(offset + 1) + "–" + count(end) + " of " + count(a.total) : "") + (a.complete ? "" : " (the server still reads its store)"),
@@ -211,8 +211,8 @@ const views = {
     const a = await ask("missing", { offset: String(offset), limit: String(pageSize) });
     const end = offset + a.missing.length;
     return [el("p", { class: "soft" }, "Build IDs that requests and profiles asked for and the server does not have, since " + when(a.since) + " (UTC)."),
-      table(["Build ID", "Path", "#Times", "Last (UTC)"], a.missing.map((/** @type {any} */ m) => [
-        el("td", { class: "id mono" }, m.id), nameText(m.name || ""), count(m.count), el("td", { class: "when" }, when(m.last))]), "Nothing was asked for that is not there.", "Missing"),
+      table(["Path", "Build ID", "#Times", "Last (UTC)"], a.missing.map((/** @type {any} */ m) => [
+        nameText(m.name || ""), el("td", { class: "id mono" }, m.id), count(m.count), el("td", { class: "when" }, when(m.last))]), "Nothing was asked for that is not there.", "Missing"),
       pager(a.total ? count(offset + 1) + "–" + count(end) + " of " + count(a.total) : "", offset ? { view: "missing" } : null, end < a.total ? { view: "missing", at: String(end) } : null)];
   },
 

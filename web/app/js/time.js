@@ -70,7 +70,7 @@ function make() {
   if (!folded) for (const one of t.tracks) add(tracks, track(one, false, most));
   const length = t.to - t.from;
   const marks = ticks(length).map(({ at, text }) => {
-    const tick = el("span", { class: at > 0.97 * length ? "last" : "" }, text);
+    const tick = el("span", { class: at > 0.9 * length ? "last" : "" }, text);
     tick.style.setProperty("left", 100 * at / length + "%");
     return tick;
   });
