@@ -11,7 +11,8 @@
 // 'go tool pprof -top'.
 //
 // Two profiles have their functions in common by name: a function of a binary is the same in
-// another build of that binary, whose identity differs.
+// another build of that binary, whose identity differs. A program that one of them lacks is
+// compared with the one of the other that has most of its functions (Binary.BaseFile).
 package query
 
 import (
