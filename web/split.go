@@ -81,12 +81,15 @@ func (by *split) number(part int) int32 { return int32(-2 - part) }
 
 // splitTree answers with a tree whose outermost frames are the values of a label, in the order of what they cost.
 func (q *question) splitTree(s *selected, key string, path []int, o query.TreeOptions) error {
+	p := &picture{chain: 1, names: map[int32]shownFrame{}}
+	p.nodes = append(p.nodes, drawn{frame: -1, value: s.Total(), baseValue: s.BaseTotal(), size: [2]int64{s.Total(), s.BaseTotal()}})
+	if len(path) == 0 && len(s.ByLabel(key)) == 0 {
+		return q.sendTree(s, p) // nothing is selected
+	}
 	by, err := q.splitBy(s, key, o)
 	if err != nil {
 		return err
 	}
-	p := &picture{chain: 1, names: map[int32]shownFrame{}}
-	p.nodes = append(p.nodes, drawn{frame: -1, value: s.Total(), baseValue: s.BaseTotal(), size: [2]int64{s.Total(), s.BaseTotal()}})
 	if len(path) > 0 {
 		part := -2 - path[0]
 		if part < 0 || part >= by.parts() {

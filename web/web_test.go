@@ -675,3 +675,11 @@ func TestLeftAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestSplitOfNothing wants a selection without samples to be an empty tree.
+func TestSplitOfNothing(t *testing.T) {
+	p := shown(t, proftest.Mixed(), nil)
+	if tree := treeOf(t, p, "/api/tree?type=samples&split=process&focus=nothing%20has%20this"); len(tree.value) != 1 || tree.value[0] != 0 {
+		t.Errorf("%v", tree.paths())
+	}
+}
