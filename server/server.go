@@ -376,7 +376,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// known answers as the mux does, which has text alone for what it does not know: people get it, and others JSON.
+// known answers as the mux does, which has text alone for what it does not know: people get a page, and others JSON.
 func (s *Server) known(w http.ResponseWriter, r *http.Request) {
 	h, pattern := s.mux.Handler(r)
 	if pattern != "" {
@@ -385,7 +385,7 @@ func (s *Server) known(w http.ResponseWriter, r *http.Request) {
 	}
 	s.kind("unknown", public, func(w *exchange, r *http.Request, _ caller) error {
 		no := &outcome{header: w.Header()}
-		if !isNavigation(r) && r.URL.Path != exportPath {
+		if r.URL.Path != exportPath {
 			h.ServeHTTP(no, r)
 		}
 		switch no.status {
@@ -762,6 +762,11 @@ func (s *Server) refuse(w *exchange, r *http.Request, err error) {
 		b := writeStatus(w, r, text)
 		w.WriteHeader(status)
 		_, _ = w.Write(b) // a client that is gone learns nothing
+		return
+	}
+	if isNavigation(r) {
+		page(w, status)
+		_ = errorPage.Execute(w, map[string]string{"Title": http.StatusText(status), "Text": plaintext.Line(text)})
 		return
 	}
 	if strings.HasPrefix(r.URL.Path, "/profiles/") { // which pages show to people

@@ -167,6 +167,29 @@ var loginPage = template.Must(template.New("").Parse(`<!DOCTYPE html>
 </html>
 `))
 
+// errorPage says why there is no page, in the form of the others.
+var errorPage = template.Must(template.New("").Parse(`<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{{.Title}} · Hallmark</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="/app/css/base.css">
+<link rel="stylesheet" href="/app/css/site.css">
+<script type="module" src="/app/js/theme.js"></script>
+</head>
+<body>
+<header id="top"><h1>Hallmark</h1></header>
+<nav id="tabs" aria-label="Pages"><a href="/">Binaries</a><a href="/#view=profiles">Profiles</a></nav>
+<main id="main">
+<div id="view"><h2>{{.Title}}</h2><p class="error" role="alert">{{.Text}}</p></div>
+</main>
+</body>
+</html>
+`))
+
 var onwardPage = template.Must(template.New("").Parse(`<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">

@@ -128,7 +128,7 @@ func fileAnswers(p *Profile) (map[string]any, error) {
 	}
 	more := "&limit=" + strconv.Itoa(fileRows)
 	for _, scale := range scales {
-		wide := "&width=" + strconv.Itoa(fileWidth)
+		wide := "&width=" + strconv.Itoa(fileWidth) + "&fold=1"
 		f.addTree("tree", scale, wide)
 		if slices.ContainsFunc(labels, func(l labelKey) bool { return l.Key == "process" && l.Values > 1 }) {
 			f.addTree("tree", join("split=process", scale), wide)

@@ -67,14 +67,13 @@ func (by *split) filters(part int) []query.LabelFilter {
 }
 
 func (by *split) name(part int) string {
-	key := plain(by.key) + ": "
 	switch {
 	case part == len(by.values):
-		return key + fmt.Sprintf("%d others", by.others)
+		return fmt.Sprintf("%d others", by.others)
 	case by.values[part].Missing:
-		return key + "(none)"
+		return "(none)"
 	}
-	return key + plain(by.values[part].Value)
+	return plain(by.values[part].Value)
 }
 
 // number is that of the first frame of a part, also in paths.
@@ -82,12 +81,15 @@ func (by *split) number(part int) int32 { return int32(-2 - part) }
 
 // splitTree answers with a tree whose outermost frames are the values of a label, in the order of what they cost.
 func (q *question) splitTree(s *selected, key string, path []int, o query.TreeOptions) error {
+	p := &picture{chain: 1, names: map[int32]shownFrame{}}
+	p.nodes = append(p.nodes, drawn{frame: -1, value: s.Total(), baseValue: s.BaseTotal(), size: [2]int64{s.Total(), s.BaseTotal()}})
+	if len(path) == 0 && len(s.ByLabel(key)) == 0 {
+		return q.sendTree(s, p) // nothing is selected
+	}
 	by, err := q.splitBy(s, key, o)
 	if err != nil {
 		return err
 	}
-	p := &picture{chain: 1, names: map[int32]shownFrame{}}
-	p.nodes = append(p.nodes, drawn{frame: -1, value: s.Total(), baseValue: s.BaseTotal(), size: [2]int64{s.Total(), s.BaseTotal()}})
 	if len(path) > 0 {
 		part := -2 - path[0]
 		if part < 0 || part >= by.parts() {
@@ -160,5 +162,5 @@ func (q *question) part(by *split, part int) (*query.Selection, error) {
 func (p *picture) nameValue(node int, by *split, part int) {
 	n := by.number(part)
 	p.nodes[node].frame = n
-	p.names[n] = shownFrame{ID: n, Name: by.name(part), Kind: "label", Binary: -1}
+	p.names[n] = shownFrame{ID: n, Name: by.name(part), Label: plain(by.key), Kind: "label", Binary: -1}
 }

@@ -180,6 +180,7 @@ type binaryRow struct {
 	File       string     `json:"file"`
 	Identity   string     `json:"identity,omitempty"`
 	BaseID     string     `json:"baseIdentity,omitempty"` // of another build, in the base
+	BaseFile   string     `json:"baseFile,omitempty"`     // the file of the base, if it has another name
 	Content    string     `json:"content,omitempty"`
 	Claims     string     `json:"claims,omitempty"`
 	Contested  bool       `json:"contested,omitempty"`
@@ -219,7 +220,7 @@ func (q *question) binaries() error {
 		if r.Binary >= 0 && r.Binary < len(all) {
 			b := all[r.Binary]
 			row.File, row.Identity, row.Content = plain(b.File), plain(b.BuildID), plain(b.Content)
-			row.BaseID = plain(b.BaseBuildID)
+			row.BaseID, row.BaseFile = plain(b.BaseBuildID), plain(b.BaseFile)
 			row.Claims, row.Contested, row.Reason = plain(b.Claims), b.Contested, plain(b.Reason)
 			if b.BuildID != "" {
 				row.Proof = b.Proof.String()

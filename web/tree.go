@@ -86,7 +86,7 @@ func (q *question) treeOptions() (o query.TreeOptions, err error) {
 	if err != nil {
 		return o, err
 	}
-	return query.TreeOptions{MaxNodes: maxNodes, MinShare: narrowest / float64(width), Normalized: q.normalized()}, nil
+	return query.TreeOptions{MaxNodes: maxNodes, MinShare: narrowest / float64(width), Normalized: q.normalized(), Fold: q.query.Get("fold") == "1"}, nil
 }
 
 // rootPath reads numbers of frames that are joined by dots.
@@ -119,6 +119,7 @@ type picture struct {
 
 type drawn struct {
 	frame, depth        int32
+	folded              int32
 	inlined             bool
 	value, self         int64
 	baseValue, baseSelf int64
@@ -146,7 +147,7 @@ func leftOut(t *query.Tree) (n int) {
 }
 
 func drawnOf(n query.Node, depth int32) drawn {
-	d := drawn{frame: n.Frame, depth: depth, inlined: n.Inlined, value: n.Total, self: n.Self, baseValue: n.BaseTotal, baseSelf: n.BaseSelf}
+	d := drawn{frame: n.Frame, depth: depth, folded: n.Folded, inlined: n.Inlined, value: n.Total, self: n.Self, baseValue: n.BaseTotal, baseSelf: n.BaseSelf}
 	d.size, d.selfSize = [2]int64{n.Size, n.BaseSize}, [2]int64{n.SelfSize, n.BaseSelfSize}
 	for _, e := range n.Ends {
 		d.endValue += e.Value
@@ -202,10 +203,12 @@ type (
 		Scale     float64       `json:"scale"`
 		Left      int           `json:"left"`
 		Ends      []nodeEnds    `json:"ends,omitempty"`
+		Folded    [][2]int      `json:"folded,omitempty"` // nodes, and how many calls of themselves are in them
 	}
 	shownFrame struct {
 		ID      int32  `json:"id"`
 		Name    string `json:"name"`
+		Label   string `json:"label,omitempty"` // whose value the name is
 		Kind    string `json:"kind"`
 		Binary  int    `json:"bin"`
 		Inlined bool   `json:"inlined,omitempty"`
@@ -330,6 +333,9 @@ func (h *treeHead) addFrames(shown *Profile, p *picture) []uint32 {
 			h.Frames = append(h.Frames, h.frame(shown, p, n, binaries))
 		}
 		frames[i] = at
+		if n.folded > 0 {
+			h.Folded = append(h.Folded, [2]int{i, int(n.folded)})
+		}
 		if n.endValue > 0 {
 			h.Ends = append(h.Ends, nodeEnds{i, n.endValue, n.ends})
 		}

@@ -188,13 +188,13 @@ func TestTreeFits(t *testing.T) {
 func TestSplit(t *testing.T) {
 	p := shown(t, proftest.Mixed(), nil)
 	paths := treeOf(t, p, "/api/tree?type=samples&split=process").paths()
-	for path, want := range map[string]float64{"all": 18, "all;process: app": 11, "all;process: old": 3} {
+	for path, want := range map[string]float64{"all": 18, "all;app": 11, "all;old": 3} {
 		if paths[path] != want {
 			t.Errorf("%s counts %g, want %g", path, paths[path], want)
 		}
 	}
 	zoomed := treeOf(t, p, "/api/tree?type=samples&split=process&root=-2")
-	if zoomed.head.Chain != 2 || zoomed.paths()["all;process: app"] != 11 {
+	if zoomed.head.Chain != 2 || zoomed.paths()["all;app"] != 11 {
 		t.Errorf("zoomed: chain %d, %v", zoomed.head.Chain, zoomed.paths())
 	}
 }
@@ -214,17 +214,17 @@ func TestSplitOfManyValues(t *testing.T) {
 			sum += tree.value[i]
 		}
 	}
-	if len(names) != 11 || names[0] != "process: p29" || names[9] != "process: p20" || names[10] != "process: 20 others" || sum != 1<<30-1 {
+	if len(names) != 11 || names[0] != "p29" || names[9] != "p20" || names[10] != "20 others" || sum != 1<<30-1 {
 		t.Errorf("%q are %g", names, sum)
 	}
-	if paths := treeOf(t, page, "/api/tree?split=process&root=-12").paths(); paths["all;process: 20 others"] != 1<<20-1 {
+	if paths := treeOf(t, page, "/api/tree?split=process&root=-12").paths(); paths["all;20 others"] != 1<<20-1 {
 		t.Errorf("the others: %v", paths)
 	}
 	if w := ask(t, page, "/api/tree?split=process&root=-13"); w.Code != http.StatusNotFound {
 		t.Errorf("a part that is not there: status %d", w.Code)
 	}
 	both := shown(t, labelled(sets[:2]...), labelled(sets[0], sets[2], sets[2]))
-	if paths := treeOf(t, both, "/api/tree?split=process").paths(); len(paths) != 7 || paths["all;process: p01"] != 2 {
+	if paths := treeOf(t, both, "/api/tree?split=process").paths(); len(paths) != 7 || paths["all;p01"] != 2 {
 		t.Errorf("with a base: %v", paths)
 	}
 }
@@ -673,5 +673,13 @@ func TestLeftAlone(t *testing.T) {
 		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "[") {
 			t.Errorf("%s: status %d, %s", question, w.Code, w.Body)
 		}
+	}
+}
+
+// TestSplitOfNothing wants a selection without samples to be an empty tree.
+func TestSplitOfNothing(t *testing.T) {
+	p := shown(t, proftest.Mixed(), nil)
+	if tree := treeOf(t, p, "/api/tree?type=samples&split=process&focus=nothing%20has%20this"); len(tree.value) != 1 || tree.value[0] != 0 {
+		t.Errorf("%v", tree.paths())
 	}
 }

@@ -101,6 +101,7 @@ func TestNotes(t *testing.T) {
 // TestRoom wants the words of the fields to be seen, and room for a table beside an open coverage and the time.
 func TestRoom(t *testing.T) {
 	p := open(t, Look{}, profileFile("after.pb.gz"))
+	p.click("#filters .menu summary")
 	var cut []string
 	p.do(p.Eval(`[...document.querySelectorAll("#filters input")].filter((i) => {
 		const at = document.createElement("canvas").getContext("2d"), style = getComputedStyle(i);
@@ -258,9 +259,11 @@ func TestFocusStays(t *testing.T) {
 		p.do(p.Eval(fmt.Sprintf("(() => { const b = [...document.querySelectorAll(%q)].find((b) => b.textContent === %q); b.focus(); b.click(); })()", selector, text), nil))
 		p.await("!document.querySelector('.busy')")
 	}
+	p.click("#time .label button")
 	press("#time button", "by thread")
 	p.await("document.activeElement.textContent === 'by thread' && document.activeElement.getAttribute('aria-pressed') === 'true'")
-	press("#view button", "Identity")
+	p.click("#display .menu summary")
+	press("#display button", "Identity")
 	p.await("document.activeElement.textContent === 'Identity' && document.activeElement.getAttribute('aria-pressed') === 'true'")
 	p.show("view=functions")
 	press("#view th button", "cum")

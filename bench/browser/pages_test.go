@@ -319,6 +319,7 @@ func TestSearch(t *testing.T) {
 // TestFilters focuses, ignores and hides, goes back, and opens the link again.
 func TestFilters(t *testing.T) {
 	p := open(t, Look{}, profileFile("after.pb.gz"))
+	p.click("#filters .menu summary")
 	p.enter("#focus", "vfs_read")
 	p.await("document.querySelector('#status').textContent.startsWith('1.50 s')")
 	p.wants("#coverage summary", "600 frames")
@@ -380,6 +381,7 @@ func TestCutStacks(t *testing.T) {
 // TestTime selects a range, which limits all else.
 func TestTime(t *testing.T) {
 	p := open(t, Look{}, profileFile("after.pb.gz"))
+	p.click("#time .label button")
 	p.await("document.querySelectorAll('#time canvas').length >= 3")
 	p.wants("#time", "server", "worker")
 	var box struct{ X, Y, W, H float64 }

@@ -260,3 +260,74 @@ func TestServerAxe(t *testing.T) {
 		}
 	}
 }
+
+// TestServerErrorPages wants a page that is not there to have the form of the others, with a way on.
+func TestServerErrorPages(t *testing.T) {
+	s := serve(t, "")
+	p := openTab(t, Look{})
+	for path, want := range map[string]string{"/profiles/none": "no profile has this name", "/buildid/0123abcd/executable": "no file with this build ID", "/nowhere": "no such path"} {
+		p.do(p.Do(chromedp.Navigate(s.url + path)))
+		p.await("document.querySelector('header#top h1')")
+		p.wants("[role=alert]", want)
+		p.poor(contrast)
+		p.click("#tabs a[href='/#view=profiles']")
+		p.await("document.querySelector('#view') && document.querySelector('#view').textContent.includes('The server has no profiles')")
+	}
+	for _, text := range p.Problems() { // the browser reports what the server refused
+		if !strings.Contains(text, "Failed to load resource") {
+			t.Error(text)
+		}
+	}
+}
+
+// TestServerProfileLeadsBack wants the page of a profile to lead to the list, and to show what it waits for at once.
+func TestServerProfileLeadsBack(t *testing.T) {
+	s := serve(t, "")
+	before, after := s.keep("before.pb.gz", "before"), s.keep("after.pb.gz", "after")
+	p := openTab(t, Look{})
+	for _, path := range []string{after + "/", after + "/vs/" + before + "/", strings.Repeat("0", 64) + "/"} {
+		p.do(p.Go(s.url + "/profiles/" + path))
+		p.click("#top a[href$='#view=profiles']")
+		p.await("document.querySelector('#view') && document.querySelector('#view').textContent.includes('2 in all')")
+	}
+	p.Problems() // of the profile that is not there
+	page := string(s.send("GET", "/profiles/"+after+"/", nil))
+	if !strings.Contains(page, `class="skeleton"`) {
+		t.Error("the page has nothing to show before its scripts run")
+	}
+}
+
+// TestServerTablesFit wants each build ID on one line beside its path, and on a phone each cell in sight.
+func TestServerTablesFit(t *testing.T) {
+	s := serve(t, "")
+	id := s.push(command)
+	s.keep("before.pb.gz", "before")
+	s.keep("after.pb.gz", "a profile with a title that is as long as titles of profiles are")
+	for _, look := range []Look{{Width: 1280, Height: 800}, {Width: phoneWidth, Height: phoneHeight, Phone: true}} {
+		p := openURL(t, look, s.url+"/")
+		for _, fragment := range []string{"view=search", "view=profiles", "view=binary&id=" + id, "view=missing"} {
+			p.goTo(fragment)
+			var poor []string
+			p.do(p.Eval(`(() => {
+				const poor = [];
+				for (const td of document.querySelectorAll("#view td")) {
+					const box = td.getBoundingClientRect();
+					if (box.width && (box.left < 0 || box.right > innerWidth + 1)) poor.push("out of sight: " + td.textContent);
+				}
+				const lines = (e) => { const r = document.createRange(); r.selectNodeContents(e); return new Set([...r.getClientRects()].map((b) => Math.round(b.top))).size; };
+				for (const a of document.querySelectorAll("#view td.id a, #view td:last-child a")) if (innerWidth > 700 && lines(a) > 1) poor.push("wrapped: " + a.textContent);
+				for (const a of document.querySelectorAll("#view td a[aria-label^=Compare]")) {
+					a.scrollIntoView({ block: "center" });
+					const box = a.getBoundingClientRect();
+					if (document.elementFromPoint(box.left + box.width / 2, box.top + 4) !== a) poor.push("not to be clicked: " + a.textContent);
+				}
+				return poor;
+			})()`, &poor))
+			for _, text := range poor {
+				t.Errorf("%d pixels, %s: %s", look.Width, fragment, text)
+			}
+		}
+		p.goTo("view=binary&id=" + id)
+		p.wants("#view h2", "hallmark", id)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"regexp"
@@ -205,17 +206,20 @@ func TestTree(t *testing.T) {
 	for name, p := range profiles() {
 		s := set(t, p, nil)
 		sel := selected(t, s, Filter{SampleType: "samples"})
-		stacks, values := stacksOf(p, 0)
-		for _, inverted := range []bool{false, true} {
-			o := whole
-			o.Inverted = inverted
+		for _, o := range []TreeOptions{{}, {Inverted: true}, {Inverted: true, Fold: true}, {Fold: true}} {
+			inverted := o.Inverted
+			o.MinShare, o.MaxNodes = whole.MinShare, whole.MaxNodes
 			tree, err := sel.Tree(o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if inverted {
-				for _, stack := range stacks {
-					slices.Reverse(stack)
+			stacks, values := stacksOf(p, 0)
+			for i := range stacks {
+				if inverted {
+					slices.Reverse(stacks[i])
+				}
+				if o.Fold {
+					stacks[i] = slices.Compact(stacks[i])
 				}
 			}
 			want := paths(stacks, values)
@@ -223,7 +227,7 @@ func TestTree(t *testing.T) {
 				continue
 			}
 			if got := pathsOf(s, tree); !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: tree, inverted %v, is\n%v\nwant\n%v", name, inverted, got, want)
+				t.Errorf("%s: tree, %+v, is\n%v\nwant\n%v", name, o, got, want)
 			}
 			checkTree(t, tree)
 		}
@@ -666,6 +670,80 @@ func TestOtherBuilds(t *testing.T) {
 			if got := s.Binaries()[i].BaseBuildID; got != want {
 				t.Errorf("%s: binary %d was %q before, want %q", test.name, i, got, want)
 			}
+		}
+	}
+}
+
+// TestFold has a function that calls itself 400 times, and calls others from several of these.
+func TestFold(t *testing.T) {
+	m := proftest.New()
+	app := m.Mapping("/srv/app", proftest.AppID, 1<<32)
+	at := func(n uint64, name string) *pprof.Location { return m.Location(app, 1<<32+16*n, name) }
+	main, walk, leaf, other := at(1, "main"), at(2, "walk"), at(3, "leaf"), at(4, "other")
+	m.Sample("app", 1, 5, append([]*pprof.Location{leaf}, append(slices.Repeat([]*pprof.Location{walk}, 400), main)...)...)
+	m.Sample("app", 1, 3, other, walk, walk, main)
+	m.Sample("app", 1, 2, walk, walk, walk, main)
+	m.Sample("app", 1, 1, walk, other, walk, main) // another function is in between
+	s := set(t, m.Profile, nil)
+	sel := selected(t, s, Filter{SampleType: "samples"})
+	o := whole
+	o.Fold = true
+	tree, err := sel.Tree(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][3]int64{"": {11, 0, 0}, "main": {11, 0, 0}, "main;walk": {11, 2, 399}, "main;walk;leaf": {5, 5, 0}, "main;walk;other": {4, 3, 0}, "main;walk;other;walk": {1, 1, 0}}
+	got, keys := map[string][3]int64{}, make([]string, len(tree.Nodes))
+	path := []int{}
+	for i, n := range tree.Nodes {
+		if n.Parent >= 0 {
+			keys[i] = strings.TrimPrefix(keys[n.Parent]+";"+s.Frames()[n.Frame].Name, ";")
+		}
+		if keys[i] == "main" || keys[i] == "main;walk" || keys[i] == "main;walk;other" {
+			path = append(path, int(n.Frame))
+		}
+		got[keys[i]] = [3]int64{n.Total, n.Self, int64(n.Folded)}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	o.Root = path
+	if tree, err = sel.Tree(o); err != nil || tree.Nodes[0].Total != 4 || len(tree.Nodes) != 2 || tree.Ancestors[2].Folded != 399 {
+		t.Errorf("below a path: %+v, %v", tree, err)
+	}
+}
+
+// TestOtherPrograms compares programs of other names by their functions, where nothing else can be meant.
+func TestOtherPrograms(t *testing.T) {
+	made := func(programs map[string]string) *pprof.Profile {
+		m := proftest.New()
+		at := uint64(0)
+		for _, file := range slices.Sorted(maps.Keys(programs)) {
+			at += 1 << 32
+			mapping := m.Mapping(file, strings.Repeat(fmt.Sprintf("%02x", file[len(file)-1]), 20), at)
+			for i, name := range strings.Fields(programs[file]) {
+				m.Sample("app", 1, 1, m.Location(mapping, at+16*uint64(i+1), name))
+			}
+		}
+		return m.Profile
+	}
+	for _, test := range []struct {
+		name      string
+		base, own map[string]string
+		functions int
+		baseFile  string
+	}{
+		{"one program", map[string]string{"/bin/a": "main deflate send"}, map[string]string{"/usr/bin/b": "main deflate crc"}, 4, "/bin/a"},
+		{"few functions in common", map[string]string{"/bin/a": "main usage one two three"}, map[string]string{"/bin/b": "main usage four five six"}, 10, ""},
+		{"what all have", map[string]string{"/bin/a": "_start main"}, map[string]string{"/bin/b": "_start main"}, 4, ""},
+		{"the runtime of Go", map[string]string{"/bin/a": "main.main runtime.mallocgc runtime.gcDrain"}, map[string]string{"/bin/b": "main.main runtime.mallocgc runtime.gcDrain"}, 6, ""},
+		{"two candidates", map[string]string{"/bin/a": "main work", "/bin/c": "main work"}, map[string]string{"/bin/b": "main work"}, 6, ""},
+		{"two candidates now", map[string]string{"/bin/a": "main work"}, map[string]string{"/bin/b": "main work", "/bin/c": "main work"}, 6, ""},
+		{"a library of both", map[string]string{"/bin/a": "main work", "/lib/z": "copy"}, map[string]string{"/bin/b": "main work", "/lib/z": "copy"}, 3, "/bin/a"},
+	} {
+		s := set(t, made(test.own), made(test.base))
+		if len(s.Frames()) != test.functions || s.Binaries()[0].BaseFile != test.baseFile {
+			t.Errorf("%s: %d functions, want %d; compared with %q, want %q", test.name, len(s.Frames()), test.functions, s.Binaries()[0].BaseFile, test.baseFile)
 		}
 	}
 }

@@ -11,7 +11,8 @@
 // 'go tool pprof -top'.
 //
 // Two profiles have their functions in common by name: a function of a binary is the same in
-// another build of that binary, whose identity differs.
+// another build of that binary, whose identity differs. A program that one of them lacks is
+// compared with the one of the other that has most of its functions (Binary.BaseFile).
 package query
 
 import (
@@ -128,6 +129,8 @@ type Binary struct {
 
 	// BaseBuildID is the identity of the build in the base, where that is another one.
 	BaseBuildID string
+	// BaseFile is the file of the base that the functions are compared with, where its path and name are others.
+	BaseFile string
 
 	isGo bool
 }
@@ -244,15 +247,24 @@ func (n *namer) addBinaries(side *side, isBase bool) {
 	side.binary, side.proofs = make([]int, len(shell.Mapping)+1), profile.Proofs(shell)
 	own := len(n.set.binaries)
 	others := n.otherBuilds(isBase, shell.Mapping)
+	keyOf := func(m *pprof.Mapping) binaryKey {
+		file := known[m]
+		k := binaryKey{buildID: m.BuildID, content: file.Content.String()}
+		if k.content == "" {
+			k.file, k.claimant = m.File, claimantOf(&file)
+		}
+		return k
+	}
+	programs := map[binaryKey]int{}
+	if isBase {
+		programs = n.otherPrograms(side, keyOf, others)
+	}
 	add := func(m *pprof.Mapping) int {
 		k := binaryKey{}
 		b := Binary{Name: profile.ShortName("")}
 		if m != nil {
 			file := known[m]
-			k = binaryKey{buildID: m.BuildID, content: file.Content.String()}
-			if k.content == "" {
-				k.file, k.claimant = m.File, claimantOf(&file)
-			}
+			k = keyOf(m)
 			b = describe(m, file, contested, unkept)
 			if m.BuildID != "" {
 				b.Proof = side.proofs[m]
@@ -266,6 +278,11 @@ func (n *namer) addBinaries(side *side, isBase bool) {
 				if m.BuildID != n.set.binaries[at].BuildID {
 					n.set.binaries[at].BaseBuildID = m.BuildID
 				}
+			}
+		}
+		if !ok {
+			if at, ok = programs[k]; ok {
+				n.set.binaries[at].BaseBuildID, n.set.binaries[at].BaseFile = m.BuildID, m.File
 			}
 		}
 		if !ok {
@@ -323,6 +340,83 @@ func (n *namer) otherBuilds(isBase bool, mappings []*pprof.Mapping) func(*pprof.
 		ok = ok && at >= 0 && byName[name] >= 0 && m.BuildID != "" && n.set.binaries[at].BuildID != ""
 		return at, ok
 	}
+}
+
+// otherPrograms returns which binaries of the base are compared by function with one of the profile that has another
+// name. Neither has a counterpart, and two functions at least, and half of those that were seen in the one with fewer,
+// have the same names. Each is the only one for the other.
+func (n *namer) otherPrograms(base *side, keyOf func(*pprof.Mapping) binaryKey, others func(*pprof.Mapping) (int, bool)) map[binaryKey]int {
+	left, taken := make([]*binaryKey, len(base.p.Mappings())+1), map[int]bool{}
+	for i, m := range base.p.Mappings() {
+		k := keyOf(m)
+		at, ok := n.binaries[k]
+		if !ok {
+			at, ok = others(m)
+		}
+		if ok {
+			taken[at] = true
+		} else if strings.HasPrefix(m.File, "/") {
+			left[i+1] = &k
+		}
+	}
+	before := functionsBy(base, func(mapping int) *binaryKey { return left[mapping] })
+	now := functionsBy(n.set.sides[0], func(mapping int) *int {
+		at := n.set.sides[0].binary[mapping]
+		if taken[at] || !strings.HasPrefix(n.set.binaries[at].File, "/") {
+			return nil
+		}
+		return &at
+	})
+	found, back := map[binaryKey]int{}, map[int]int{}
+	for k, names := range before {
+		for at, own := range now {
+			common := 0
+			for name := range names {
+				if own[name] {
+					common++
+				}
+			}
+			if common < 2 || 2*common < min(len(names), len(own)) {
+				continue
+			}
+			if _, several := found[k]; several {
+				at = -1
+			}
+			found[k] = at
+			back[at]++
+		}
+	}
+	for k, at := range found {
+		if at < 0 || back[at] > 1 {
+			delete(found, k)
+		}
+	}
+	return found
+}
+
+// functionsBy returns the names of the functions of what a mapping, by its number, is of. Those that each program has,
+// or each one of Go, say nothing.
+func functionsBy[K comparable](s *side, of func(mapping int) *K) map[K]map[string]bool {
+	all := map[K]map[string]bool{}
+	for i := range s.p.Locations() {
+		l := s.p.Location(uint32(i))
+		k := of(s.mappingNumber(l))
+		if k == nil {
+			continue
+		}
+		for _, line := range s.p.Lines(l) {
+			f := &s.p.Functions()[line.Function()]
+			name := cmp.Or(f.Name, f.SystemName)
+			if name == "" || name == "_start" || strings.HasPrefix(name, "runtime.") || profile.IsUnnamed(&pprof.Function{SystemName: f.SystemName}) {
+				continue
+			}
+			if all[*k] == nil {
+				all[*k] = map[string]bool{}
+			}
+			all[*k][name] = true
+		}
+	}
+	return all
 }
 
 // once notes a number by a name, -1 where several have it.

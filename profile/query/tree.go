@@ -30,6 +30,7 @@ type TreeOptions struct {
 	MaxDepth   int     // levels below the root; 0 means 512
 	MinShare   float64 // of the root: what counts less is left out; 0 means 1/4000, and less than 0 that all is wanted
 	Normalized bool    // the base counts by Selection.Scale
+	Fold       bool    // a function that calls itself at once is one node, with what all of its calls call
 }
 
 // Tree is a tree of calls, as far as it can be seen: of what is wanted the nodes that count
@@ -54,6 +55,8 @@ type Node struct {
 	// Size and SelfSize are Total and Self without the signs of values, by which nodes are chosen and ordered: what a
 	// difference adds up to may be nothing.
 	Size, SelfSize, BaseSize, BaseSelfSize int64
+
+	Folded int32 // calls of itself that are in the node, where they are most on a stack
 
 	CutNodes     int32 // children that are left out
 	Cut, BaseCut int64 // what they count
@@ -151,15 +154,16 @@ type waiting struct {
 // neighbors are what is next to a node and counts enough, what ends there, and what the others count that are next to
 // it.
 type neighbors struct {
-	steps []step
-	self  [2]int64
-	cut   sum
-	cuts  int32
+	steps  []step
+	self   [2]int64
+	cut    sum
+	cuts   int32
+	folded int32
 }
 
 // addTo notes in a node what is next to it.
 func (n *neighbors) addTo(node *Node) {
-	node.Self, node.BaseSelf = n.self[0], n.self[1]
+	node.Self, node.BaseSelf, node.Folded = n.self[0], n.self[1], n.folded
 	node.Cut, node.BaseCut, node.CutNodes = n.cut.value[0], n.cut.value[1], n.cuts
 	all := n.cut
 	for i := range n.steps {
@@ -280,6 +284,10 @@ func (b *treeBuilder) lookAround(w *waiting) {
 // next returns what is next to a node, as far as it counts so much at least.
 func (b *treeBuilder) next(w *walker, s *step, least float64) *neighbors {
 	n := &neighbors{}
+	if b.o.Fold && s.frame >= 0 {
+		w.same = s.frame
+		defer func() { w.same = noFrame }()
+	}
 	switch {
 	case b.o.Inverted && s.frame < 0:
 		for i, side := range w.sides {
@@ -297,6 +305,18 @@ func (b *treeBuilder) next(w *walker, s *step, least float64) *neighbors {
 	default:
 		for _, p := range s.places {
 			n.self[p.side] += w.down(p)
+		}
+	}
+	for len(w.again) > 0 { // one call deeper each time
+		n.folded++
+		places := w.again
+		w.again = nil
+		for _, p := range places {
+			if b.o.Inverted {
+				n.self[p.side] += w.up(p)
+			} else {
+				n.self[p.side] += w.down(p)
+			}
 		}
 	}
 	n.steps, n.cut, n.cuts = w.take(b.rank, least)

@@ -22,7 +22,12 @@ type walker struct {
 	steps  []step
 	found  []place // of all steps, in the order that they were met
 	of     []int32 // of each: number of its step
+
+	same  int32   // the frame that the walk comes from, if calls of itself are not shown; else noFrame
+	again []place // where it calls itself
 }
+
+const noFrame = -2
 
 // step is the places of one frame next to those that the walk came from.
 type step struct {
@@ -45,11 +50,15 @@ func (s *sum) add(more *step) {
 }
 
 func newWalker(sides []*weights, frames int) *walker {
-	return &walker{sides: sides, bucket: make([]int32, frames)}
+	return &walker{sides: sides, bucket: make([]int32, frames), same: noFrame}
 }
 
 // put adds a place to the step of its frame.
 func (w *walker) put(p place, frame int32, inlined bool) {
+	if frame == w.same {
+		w.again = append(w.again, p)
+		return
+	}
 	n := w.bucket[frame]
 	if n == 0 {
 		w.steps = append(w.steps, step{frame: frame, inline: true})

@@ -64,6 +64,7 @@ function meter(text, part, whole, of, unsure) {
 
 /** @param {Coverage} c */
 function gaps(c) {
+  if (!c.frames) return el("div", { class: "gaps" }, "There are no frames.");
   if (!c.gaps.length) return el("div", { class: "gaps" }, "All frames are identified and named, as far as this is known.");
   const rows = el("tbody", null);
   for (const g of c.gaps) {

@@ -64,6 +64,8 @@ import { endParts } from "./tree.js";
 
 const one = latest();
 
+const phone = matchMedia("(max-width: 760px)");
+
 /** Closes the panel. */
 export function closeDetails() {
   byID("details").hidden = true;
@@ -74,8 +76,9 @@ export function closeDetails() {
  * @param {string} fn   number or key of the function
  * @param {import("./tree.js").Tree} [tree]
  * @param {number} [node]
+ * @param {{x: number, y: number}} [at]  where the node is in the window: the panel is on the other side
  */
-export function showDetails(fn, tree, node) {
+export function showDetails(fn, tree, node, at) {
   return one(async (signal) => {
     const panel = byID("details");
     const f = tree && node !== undefined ? tree.frameOf(node) : null;
@@ -83,6 +86,7 @@ export function showDetails(fn, tree, node) {
       panel.hidden = true;
       return;
     }
+    if (at) panel.classList.toggle("first", phone.matches ? at.y > innerHeight / 2 : at.x > innerWidth / 2);
     panel.hidden = false;
     if (f) fill(panel, head(f.name), el("p", { class: "soft" }, valueText(/** @type {any} */ (tree), /** @type {number} */ (node))));
     const params = selection(state());

@@ -105,6 +105,30 @@ export function showDialog(title, ...content) {
 }
 
 /**
+ * What opens below a word, and closes again with Escape or with a click elsewhere.
+ * @param {string} text
+ * @param {...(Child | Child[])} content
+ * @returns {{menu: HTMLDetailsElement, box: HTMLElement}}
+ */
+export function makeMenu(text, ...content) {
+  const box = el("div", null, ...content);
+  const menu = /** @type {HTMLDetailsElement} */ (el("details", { class: "menu" }, el("summary", null, text), box));
+  menu.addEventListener("keydown", (e) => {
+    if (e.key !== "Escape" || !menu.open) return;
+    e.stopPropagation();
+    menu.open = false;
+    menu.querySelector("summary")?.focus();
+  });
+  return { menu, box };
+}
+
+document.addEventListener("pointerdown", (e) => {
+  for (const menu of document.querySelectorAll("details.menu[open]")) {
+    if (!menu.contains(/** @type {Node} */ (e.target))) /** @type {HTMLDetailsElement} */ (menu).open = false;
+  }
+});
+
+/**
  * A button.
  * @param {string} text
  * @param {(e: Event) => void} onclick

@@ -2,7 +2,7 @@
 // click.
 
 import { ask, isFile, latest } from "./api.js";
-import { add, button, byID, el, fill } from "./dom.js";
+import { add, button, byID, el, fill, makeMenu } from "./dom.js";
 import { percent, plural, quantity } from "./format.js";
 import { info, unitOf } from "./info.js";
 import { selection, setState, state } from "./state.js";
@@ -74,15 +74,13 @@ function showResult(text) {
 /** Makes the fields. */
 export function makeFilters() {
   const s = state();
-  const small = matchMedia("(max-width: 760px)").matches;
   fill(byID("filters"),
     field("q", "Search", s.q, "text or regular expression", false),
     el("output", { id: "found", class: "soft", "aria-live": "polite" }),
-    isFile ? null : el("details", { class: "narrowing", open: !small || Boolean(s.focus || s.ignore || s.hide) }, el("summary", null, "Filters"),
+    isFile ? null : makeMenu("Filters",
       field("focus", "Focus", s.focus, "stacks with …", true),
       field("ignore", "Ignore", s.ignore, "stacks without …", true),
-      field("hide", "Hide", s.hide, "frames taken out", true)),
-    el("div", { class: "chips", id: "chips" }));
+      field("hide", "Hide", s.hide, "frames taken out", true)).menu);
   showChips();
 }
 
@@ -134,6 +132,7 @@ function showChips() {
     chip(place, (not ? "not " : "") + decoded(l.slice(not ? 1 : 0, at)) + ": " + (decoded(l.slice(at + 1)) || "(none)"),
       { label: s.label.filter((x) => x !== l) });
   }
+  for (const key of /** @type {const} */ (["focus", "ignore", "hide"])) if (s[key]) chip(place, key + ": " + s[key], { [key]: "" });
   for (const key of s.with) chip(place, "with " + nameOf(key), { with: s.with.filter((x) => x !== key) });
   for (const key of s.without) chip(place, "without frames of " + nameOf(key), { without: s.without.filter((x) => x !== key) });
   if (s.from || s.to) chip(place, "time: " + span(+s.from, +s.to || info().duration), { from: "", to: "" });

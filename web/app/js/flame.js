@@ -8,7 +8,7 @@ import { endParts } from "./tree.js";
 
 /**
  * @typedef {object} FlameOptions
- * @property {(node: number) => void} select     a node was chosen, -1 for none
+ * @property {(node: number, at: {x: number, y: number}) => void} select  a node was chosen, -1 for none; and where it is in the window
  * @property {(node: number) => void} zoom       a node shall fill the width
  * @property {(node: number, x: number, y: number) => void} hover   -1 for none
  * @property {(node: number) => void} detail     what can be seen has parts that were cut
@@ -74,6 +74,7 @@ export class FlameGraph {
   setTree(tree, o) {
     this.tree = tree;
     this.selected = -1;
+    this.options.hover(-1, 0, 0); // another node may be under the pointer
     if (!o || !o.keep) {
       this.from = 0;
       this.to = tree.full || 1;
@@ -355,12 +356,14 @@ export class FlameGraph {
   }
 
   /**
-   * Chooses a node and scrolls to its row.
+   * Chooses a node. With the pointer nothing moves, as the next click may be the second of two; else its row comes in
+   * sight.
    * @param {number} node -1 for none
+   * @param {{x: number, y: number}} [at] where the pointer is
    */
-  select(node) {
+  select(node, at) {
     this.selected = node;
-    if (node >= 0 && this.tree) {
+    if (node >= 0 && this.tree && !at) {
       const top = this.rowTop(this.tree.depth[node]);
       if (top < 0) this.scroller.scrollTop += top - this.row;
       else if (top + this.row > this.height) this.scroller.scrollTop += top + 2 * this.row - this.height;
@@ -372,8 +375,16 @@ export class FlameGraph {
         this.to = this.from + part;
       }
     }
-    this.options.select(node);
+    this.options.select(node, at || this.placeOf(node));
     this.ask();
+  }
+
+  /** Where the name of a node is in the window. */
+  placeOf(/** @type {number} */ node) {
+    const box = this.canvas.getBoundingClientRect();
+    if (!this.tree || node < 0) return { x: box.left, y: box.top };
+    const left = (this.tree.x[node] - this.from) * this.width / (this.to - this.from);
+    return { x: box.left + Math.max(left, 0), y: box.top + this.rowTop(this.tree.depth[node]) };
   }
 
   /**
@@ -477,18 +488,16 @@ export class FlameGraph {
     });
     canvas.addEventListener("pointerleave", () => options.hover(-1, 0, 0));
     canvas.addEventListener("click", (e) => {
-      if (press && press.moved) return;
+      if (press && press.moved || e.detail > 1) return;
       const at = place(e);
       const node = this.at(at.x, at.y);
-      const again = node >= 0 && node === this.selected && e.detail === 1 && performance.now() - (this.selectedAt || 0) > 500;
+      const again = node >= 0 && node === this.selected && performance.now() - (this.selectedAt || 0) > 500;
       this.selectedAt = performance.now();
       if (again) options.zoom(node);
-      else this.select(node);
+      else this.select(node, { x: e.clientX, y: e.clientY });
     });
-    canvas.addEventListener("dblclick", (e) => {
-      const at = place(e);
-      const node = this.at(at.x, at.y);
-      if (node >= 0) options.zoom(node);
+    canvas.addEventListener("dblclick", () => {
+      if (this.selected >= 0) options.zoom(this.selected); // what the first click chose
     });
     scroller.addEventListener("wheel", (e) => {
       if (e.ctrlKey || e.metaKey) {

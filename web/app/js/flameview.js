@@ -2,11 +2,11 @@
 
 import { askTree, isFile, latest } from "./api.js";
 import { kinds, palette } from "./colour.js";
-import { add, button, el, fill } from "./dom.js";
+import { add, button, byID, el, fill, makeMenu } from "./dom.js";
 import { lastFound } from "./filters.js";
 import { FlameGraph } from "./flame.js";
-import { difference, percent, plural, quantity } from "./format.js";
-import { info } from "./info.js";
+import { difference, grouped, percent, plural, quantity } from "./format.js";
+import { emptyText, info } from "./info.js";
 import { selection, selectsOther, setState, state } from "./state.js";
 import { say, showError } from "./status.js";
 import { isDark } from "./theme.js";
@@ -16,11 +16,13 @@ import { endParts } from "./tree.js";
 /** @typedef {import("./tree.js").Tree} Tree */
 /** @typedef {import("./state.js").State} State */
 
+/** @typedef {(tree: Tree, node: number, at: {x: number, y: number}) => void} Select at: where the node is, in the window */
+
 /**
  * @typedef {object} FlameViewOptions
  * @property {string} kind    tree, callers or callees
  * @property {boolean} [up]   always upwards
- * @property {(tree: Tree, node: number) => void} select
+ * @property {Select} select
  */
 
 /** A flame graph with its data. */
@@ -41,11 +43,11 @@ export class FlamePane {
     this.message = el("div", null);
     add(place, this.message, this.scroller);
     this.graph = new FlameGraph(this.scroller, this.canvas, room, {
-      select: (node) => this.selected(node),
+      select: (node, at) => this.selected(node, at),
       zoom: (node) => this.zoom(node),
       hover: (node, x, y) => this.hover(node, x, y),
       detail: (node) => this.detail(node),
-      label: (node) => labelOf(/** @type {Tree} */ (this.tree), node),
+      label: (node) => nameIn(/** @type {Tree} */ (this.tree), node),
     });
     this.graph.setTheme(isDark());
     this.one = latest();
@@ -71,7 +73,7 @@ export class FlamePane {
         this.graph.draw();
         document.documentElement.dataset.drawn = "1"; // for measurements
         this.mark();
-        if (!tree.full) fill(this.message, el("p", { class: "notice" }, "There is nothing to show: no sample passes the filters."));
+        if (!tree.full) fill(this.message, el("p", { class: "notice" }, emptyText()));
         say(summaryOf(tree));
       } catch (e) {
         if (signal.aborted) throw e;
@@ -94,6 +96,7 @@ export class FlamePane {
     else if (s.invert) params.set("invert", "1");
     const split = this.options.kind === "tree" ? splitOf(s) : "";
     if (split) params.set("split", split);
+    if (!s.calls && !isFile) params.set("fold", "1"); // the trees of a file are folded
     if (info().base && s.scale) params.set("scale", s.scale);
     if (root) params.set("root", root);
     const width = isFile ? 0 : this.scroller.clientWidth;
@@ -148,12 +151,15 @@ export class FlamePane {
     });
   }
 
-  /** @param {number} node */
-  selected(node) {
+  /**
+   * @param {number} node
+   * @param {{x: number, y: number}} at
+   */
+  selected(node, at) {
     const tree = this.tree;
     if (!tree || node < 0) return;
     say(describe(tree, node));
-    this.options.select(tree, node);
+    this.options.select(tree, node, at);
   }
 
   /**
@@ -166,10 +172,11 @@ export class FlamePane {
     if (!tree || node < 0) return hideTip();
     const f = tree.frameOf(node);
     const binary = tree.binaryOf(node);
-    showTip(x, y, [
+    showTip(this.canvas, x, y, [
       el("div", null, el("strong", null, el("bdi", null, labelOf(tree, node))), f.inlined ? " (inlined)" : ""),
       binary ? el("div", { class: "soft" }, el("bdi", null, binary.name), binary.identity ? " " + binary.identity : "") : null,
       el("div", null, valueText(tree, node)),
+      tree.folded.has(node) ? el("div", { class: "soft" }, "calls itself: up to " + grouped((tree.folded.get(node) || 0) + 1) + " calls are one frame here") : null,
       f.why ? el("div", { class: "warning" }, f.why) : null,
       endText(tree, node),
     ]);
@@ -177,11 +184,22 @@ export class FlamePane {
 }
 
 /**
+ * The name of a node beside those around it: there it is seen what label a value is of.
+ * @param {Tree} tree
+ * @param {number} node
+ */
+function nameIn(tree, node) {
+  const times = tree.folded.get(node);
+  return node === 0 && tree.depth[0] === 0 && tree.frameOf(0).id < 0 ? "all" : tree.frameOf(node).name + (times ? " ×" + grouped(times + 1) : "");
+}
+
+/**
  * @param {Tree} tree
  * @param {number} node
  */
 export function labelOf(tree, node) {
-  return node === 0 && tree.depth[0] === 0 && tree.frameOf(0).id < 0 ? "all" : tree.frameOf(node).name;
+  const { label } = tree.frameOf(node);
+  return (label ? label + ": " : "") + nameIn(tree, node);
 }
 
 /**
@@ -243,11 +261,13 @@ function summaryOf(tree) {
 export class FlameView {
   /**
    * @param {Element} place
-   * @param {(tree: Tree, node: number) => void} select
+   * @param {Select} select
    */
   constructor(place, select) {
-    this.bar = el("div", { class: "flamebar", role: "toolbar", "aria-label": "Flame graph" });
-    add(place, this.bar);
+    const { menu, box } = makeMenu("Display");
+    this.box = box;
+    this.out = el("span", null);
+    add(byID("display"), this.out, menu);
     this.pane = new FlamePane(place, { kind: "tree", select });
   }
 
@@ -263,7 +283,7 @@ export class FlameView {
    */
   update(s, before) {
     this.dress(s);
-    const other = selectsOther(s, before) || s.invert !== before.invert || splitOf(s) !== splitOf(before) || s.scale !== before.scale;
+    const other = selectsOther(s, before) || s.calls !== before.calls || s.invert !== before.invert || splitOf(s) !== splitOf(before) || s.scale !== before.scale;
     if (other || (s.root !== before.root && s.root !== this.pane.root)) return this.pane.load(s);
     return Promise.resolve();
   }
@@ -272,7 +292,9 @@ export class FlameView {
     const colour = s.colour || (info().base ? "change" : "kind");
     this.pane.graph.setUp(s.up === "1");
     this.pane.graph.setColour(colour);
-    fill(this.bar, toggles(s, colour), el("span", { class: "grow" }), legend(colour));
+    fill(this.box, toggles(s, colour));
+    fill(this.out, s.root ? button("Zoom out", () => setState({ root: "" })) : null);
+    fill(byID("legend"), legend(colour));
   }
 
   found() {
@@ -298,12 +320,12 @@ function toggles(s, colour) {
       ...(info().base ? [/** @type {any} */ (["Change", colour === "change", { colour: "change" }])] : []),
     ]),
   ];
+  if (!isFile) list.push(group("Recursion", [["Recursion folded", !s.calls, { calls: "", root: "" }], ["Each call", s.calls === "1", { calls: "1", root: "" }]]));
   if (info().base) {
     list.push(group("Compare", [["As they are", s.scale !== "total", { scale: "" }], ["Same total", s.scale === "total", { scale: "total" }]]));
   }
   const splits = splitsOf(s);
   if (splits.length) list.push(splitter(s, splits));
-  if (s.root) list.push(button("Zoom out", () => setState({ root: "" })));
   return list;
 }
 

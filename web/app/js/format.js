@@ -11,7 +11,7 @@ export function quantity(value, unit) {
   const size = Math.abs(value);
   let [name, factor] = scale[0];
   for (const [n, f] of scale) {
-    if (size >= (n === "min" ? 10 * f : f)) [name, factor] = [n, f]; // 103 s and no 1.72 min, beside 4.01 s
+    if (size >= (n === "min" ? 10 * f : 0.9995 * f)) [name, factor] = [n, f]; // 103 s and no 1.72 min, beside 4.01 s; 1.00 s and no 1,000 ms
   }
   return digits(value / factor) + " " + name;
 }
@@ -34,6 +34,24 @@ function digits(n) {
   if (n === Math.round(n) && size < 1e6) return grouped(n);
   if (size >= 100) return grouped(Math.round(n));
   return n.toFixed(size >= 10 ? 1 : 2);
+}
+
+/**
+ * Round places on an axis, in the unit that suits its end.
+ * @param {number} length  nanoseconds
+ * @returns {{at: number, text: string}[]}
+ */
+export function ticks(length) {
+  if (!(length > 0)) return [];
+  const [name, factor] = scales.nanoseconds.filter(([n, f]) => n !== "min" && n !== "h" && length >= f).pop() || scales.nanoseconds[0];
+  const rough = length / factor / 6;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * ([1, 2, 5].find((n) => n * power >= rough) || 10);
+  const list = [];
+  for (let n = 0; n * step * factor <= length; n++) {
+    list.push({ at: n * step * factor, text: n ? grouped(+(n * step).toPrecision(6)) + " " + name : "0" });
+  }
+  return list;
 }
 
 /**

@@ -6,7 +6,7 @@ const keys = [
   ["/", "search"], ["f", "flame graph"], ["t", "table of functions"], ["b", "binaries"], ["p", "processes and other labels"],
   ["c", "callers and callees of the function that is chosen"], ["l", "its lines"], ["i", "its instructions"],
   ["arrow keys", "move between frames, in the flame graph"], ["Enter", "zoom to the frame that is chosen"],
-  ["+ −", "widen and narrow; also Ctrl and the wheel"], ["Escape", "zoom out, close the details"], ["d", "light or dark"], ["?", "this help"],
+  ["+ −", "widen and narrow; also Ctrl and the wheel"], ["Escape", "leave a field, close the details, zoom out"], ["d", "light or dark"], ["?", "this help"],
 ];
 
 /** Shows the help. */

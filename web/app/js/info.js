@@ -1,5 +1,7 @@
 // What is known of the profile, asked for once.
 
+import { selection, state } from "./state.js";
+
 /**
  * @typedef {object} SampleType
  * @property {string} type
@@ -58,4 +60,12 @@ export function typeOf(name) {
 /** The unit of what is shown. */
 export function unitOf(/** @type {string} */ name) {
   return typeOf(name)?.unit || "count";
+}
+
+/** Why there is nothing to show. */
+export function emptyText() {
+  const s = state();
+  if (!known.stacks) return "The profile is empty: it has no samples.";
+  if (selection({ ...s, type: "" }).toString()) return "There is nothing to show: no sample passes the filters.";
+  return "There is nothing to show: no sample has a value of " + (typeOf(s.type)?.type || "this type") + ".";
 }

@@ -63,7 +63,8 @@ function showTabs() {
  */
 function make(name, place) {
   const open = { open: (/** @type {string} */ fn) => choose(fn) };
-  const select = (/** @type {import("./tree.js").Tree} */ tree, /** @type {number} */ node) => choose(String(tree.frameOf(node).id), tree, node);
+  /** @type {import("./flameview.js").Select} */
+  const select = (tree, node, at) => choose(String(tree.frameOf(node).id), tree, node, at);
   switch (name) {
     case "functions": case "changes": return new FunctionsView(place, open);
     case "binaries": return new BinariesView(place, open);
@@ -79,11 +80,12 @@ function make(name, place) {
  * @param {string} fn
  * @param {import("./tree.js").Tree} [tree]
  * @param {number} [node]
+ * @param {{x: number, y: number}} [at]
  */
-function choose(fn, tree, node) {
+function choose(fn, tree, node, at) {
   if (Number(fn) < 0) return;
   chosen = fn;
-  showDetails(fn, tree, node).catch(report);
+  showDetails(fn, tree, node, at).catch(report);
 }
 
 /**
@@ -95,12 +97,15 @@ function report(e) {
   view = null;
 }
 
+/** @type {Intl.DateTimeFormatOptions} with the zone: who gets a link may be in another one */
+const dateForm = { year: "numeric", month: "short", day: "numeric", hour: "numeric", minute: "2-digit", timeZoneName: "short" };
+
 function header() {
   const i = info();
   const s = state();
   document.title = i.title + (i.base ? " less " + i.base : "") + " · Hallmark";
   fill(byID("title"), el("bdi", null, i.title), i.base ? " compared with " : "", i.base ? el("bdi", null, i.base) : null);
-  const when = i.time ? new Date(i.time).toLocaleString() : "";
+  const when = i.time ? new Date(i.time).toLocaleString(undefined, dateForm) : "";
   fill(byID("summary"), [i.duration ? quantity(i.duration, "nanoseconds") : "", plural(i.stacks, "stack"), when].filter(Boolean).join(" · "));
   const tools = byID("tools");
   fill(tools);
@@ -144,7 +149,7 @@ async function follow(s, before) {
   if (s.fn) chosen = s.fn;
   if (!view || viewName !== s.view) {
     const place = byID("view");
-    fill(place);
+    for (const e of [place, byID("display"), byID("legend")]) fill(e);
     view = make(s.view, place);
     viewName = s.view;
     jobs.push(view.show(s));
@@ -165,7 +170,13 @@ async function follow(s, before) {
 
 /** Keys that act wherever the focus is, but in a field. */
 function keys(/** @type {KeyboardEvent} */ e) {
-  if (e.ctrlKey || e.metaKey || e.altKey || e.target instanceof HTMLInputElement || e.target instanceof HTMLSelectElement) return;
+  if (e.ctrlKey || e.metaKey || e.altKey) return;
+  if (e.target instanceof HTMLInputElement || e.target instanceof HTMLSelectElement) {
+    if (e.key !== "Escape") return;
+    e.preventDefault(); // the text stays
+    /** @type {HTMLElement} */ (byID("view").querySelector("[tabindex='0']") || byID("main")).focus({ preventScroll: true });
+    return;
+  }
   if (document.querySelector("dialog[open]")) return;
   const go = (/** @type {Partial<State>} */ patch) => {
     e.preventDefault();
@@ -190,17 +201,30 @@ function keys(/** @type {KeyboardEvent} */ e) {
   }
 }
 
+/** The page of the server that a profile is on, which its own is below; "" for none. */
+function serverPage() {
+  return (/^(.*\/)profiles\/[^/]+\/(vs\/[^/]+\/)?$/.exec(location.pathname) || ["", ""])[1];
+}
+
 async function start() {
-  say("The profile is being opened.");
+  const since = performance.now();
+  const up = serverPage();
+  const text = up ? "The server reads the profile, and looks for names" : "The profile is being opened";
+  const progress = el("p", { class: "notice", role: "status" }, text + ".");
+  if (up) byID("top").prepend(el("a", { href: up + "#view=profiles" }, "← Profiles"));
+  byID("view").prepend(progress);
+  const clock = setInterval(() => fill(progress, text + ": " + Math.round((performance.now() - since) / 1000) + " s."), 1000);
   try {
     setInfo(await ask("profile", identityOf(state())));
     setNumbersVersion(info().version || "");
   } catch (e) {
-    say("");
     report(e);
+    document.documentElement.dataset.ready = "error"; // for tests
     return;
+  } finally {
+    clearInterval(clock);
+    byID("view").classList.remove("busy");
   }
-  say("");
   header();
   makeFilters();
   onFound(() => view?.found());

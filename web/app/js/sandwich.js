@@ -11,7 +11,7 @@ import { isDark } from "./theme.js";
 export class SandwichView {
   /**
    * @param {Element} place
-   * @param {(tree: import("./tree.js").Tree, node: number) => void} select
+   * @param {import("./flameview.js").Select} select
    */
   constructor(place, select) {
     this.above = el("h2", null, "Callers");

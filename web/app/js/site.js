@@ -1,6 +1,7 @@
 // The page of a server: what it has, what it lacks, profiles. What is shown is in the fragment of the URL.
 
 import { add, button, byID, el, fill, nameText } from "./dom.js";
+import { baseName } from "./format.js";
 import { isDark, onTheme, toggleTheme } from "./theme.js";
 
 /**
@@ -77,7 +78,11 @@ function table(heads, rows, none, label) {
   const isNumber = heads.map((h) => h.startsWith("#"));
   return el("section", { "aria-label": label, tabIndex: 0 }, el("table", null,
     el("thead", null, el("tr", null, heads.map((h, i) => el("th", { scope: "col", class: isNumber[i] ? "num" : "" }, h.replace(/^#/, ""))))),
-    el("tbody", null, rows.map((r) => el("tr", null, r.map((c, i) => (c instanceof HTMLTableCellElement ? c : el("td", { class: isNumber[i] ? "num" : "" }, c))))))));
+    el("tbody", null, rows.map((r) => el("tr", null, r.map((c, i) => {
+      const cell = c instanceof HTMLTableCellElement ? c : el("td", { class: isNumber[i] ? "num" : "" }, c);
+      cell.dataset.head = heads[i].replace(/^#/, ""); // on a phone, where each row is a block
+      return cell;
+    }))))));
 }
 
 /** @param {number} n */
@@ -142,8 +147,8 @@ const views = {
     const a = await ask("search", { q: p.q, offset: String(offset), limit: String(pageSize) });
     const end = offset + a.results.length;
     return [searchForm(p, "Start of a build ID, or part of a path"),
-      table(["Build ID", "Paths", "Symbols", "#Files"], a.results.map((/** @type {any} */ r) => [binaryLink(r.id),
-        el("td", null, r.names.map((/** @type {string} */ n) => el("div", null, nameText(n)))), r.symbols, count(r.files)]),
+      table(["Path", "Build ID", "Symbols", "#Files"], a.results.map((/** @type {any} */ r) => [
+        el("td", null, r.names.map((/** @type {string} */ n) => el("div", null, nameText(n)))), binaryLink(r.id), r.symbols, count(r.files)]),
       p.q ? "No binary of this server begins with this build ID, or has this in a path." : "The server has no binaries. 'hallmark push' sends some.", "Binaries"),
       a.scanned ? el("p", { class: "soft" }, "The directories of --scan have " + count(a.scanned) + " build IDs. They are found here once somebody has asked for them.") : null,
       pager((a.total ? count(offset + 1) + "–" + count(end) + " of " + count(a.total) : "") + (a.complete ? "" : " (the server still reads its store)"),
@@ -174,7 +179,8 @@ const views = {
     const files = "buildid/" + encodeURIComponent(a.id) + "/";
     /** @type {any[]} */
     const origins = a.files.flatMap((/** @type {any} */ f) => f.origins.map((/** @type {any} */ o) => ({ ...o, of: f.sha256 })));
-    return [el("h2", null, el("span", { class: "mono" }, a.id)),
+    const names = [...new Set(origins.map((o) => baseName(o.path || "")).filter(Boolean))];
+    return [el("h2", null, nameText(names.slice(0, 3).join(", ") || "No name is known"), " ", el("span", { class: "mono soft" }, a.id)),
       el("dl", null,
         el("dt", null, "Symbols"), el("dd", null, symbols(a.symbols)),
         a.disputed ? el("dt", null, "Disputed") : null, a.disputed ? el("dd", { class: "more" }, "Files of different code have this build ID.") : null,
@@ -190,7 +196,7 @@ const views = {
         el("td", null, (f.serves || []).map((/** @type {string} */ s) => [el("a", { href: files + s, download: "" }, s), " "]).flat()),
       ]), "There are none.", "Files"),
       el("h3", null, "Where from"),
-      table(["File", "Trust", "By", "Who", "Path", "Archive", "Package", "Came"], origins.map((o) => [
+      table(["File", "Trust", "By", "Who", "Path", "Archive", "Package", "Came (UTC)"], origins.map((o) => [
         el("td", { class: "mono" }, o.of.slice(0, 8)), o.trust, o.via, nameText(o.who || ""), nameText(o.path || ""), nameText(o.archive || ""), nameText(o.package || ""),
         el("td", { class: "when" }, when(o.time)),
       ]), "Nobody knows.", "Where from"),
@@ -205,8 +211,8 @@ const views = {
     const a = await ask("missing", { offset: String(offset), limit: String(pageSize) });
     const end = offset + a.missing.length;
     return [el("p", { class: "soft" }, "Build IDs that requests and profiles asked for and the server does not have, since " + when(a.since) + " (UTC)."),
-      table(["Build ID", "Path", "#Times", "Last"], a.missing.map((/** @type {any} */ m) => [
-        el("td", { class: "id mono" }, m.id), nameText(m.name || ""), count(m.count), el("td", { class: "when" }, when(m.last))]), "Nothing was asked for that is not there.", "Missing"),
+      table(["Path", "Build ID", "#Times", "Last (UTC)"], a.missing.map((/** @type {any} */ m) => [
+        nameText(m.name || ""), el("td", { class: "id mono" }, m.id), count(m.count), el("td", { class: "when" }, when(m.last))]), "Nothing was asked for that is not there.", "Missing"),
       pager(a.total ? count(offset + 1) + "–" + count(end) + " of " + count(a.total) : "", offset ? { view: "missing" } : null, end < a.total ? { view: "missing", at: String(end) } : null)];
   },
 
@@ -215,7 +221,7 @@ const views = {
     const page = (/** @type {any} */ f) => "profiles/" + encodeURIComponent(f.id) + (p.base && p.base !== f.id ? "?base=" + encodeURIComponent(p.base) : "");
     return [searchForm(p, "Part of a title, or start of an ID"),
       p.base ? el("p", null, "A link compares with ", el("span", { class: "mono" }, p.base.slice(0, 16)), ". ", el("a", { href: link({ ...p, base: "" }) }, "Do not compare")) : null,
-      table(["Title", "Kind", "#Samples", "#Binaries", "#Size", "From", "Came", "Compare"], a.profiles.map((/** @type {any} */ f) => [
+      table(["Title", "Kind", "#Samples", "#Binaries", "#Size", "From", "Came (UTC)", "Compare"], a.profiles.map((/** @type {any} */ f) => [
         el("a", { href: page(f) }, nameText(f.title || f.id.slice(0, 16))), f.kind, count(f.samples), count(f.binaries), bytes(f.size), f.role, el("td", { class: "when" }, when(f.time)),
         f.id === p.base ? el("span", { class: "tag" }, "base") : el("a", { href: link({ ...p, base: f.id }), "aria-label": "Compare with " + (f.title || f.id) }, "Compare with"),
       ]), p.q ? "No profile has this in its title." : "The server has no profiles. 'hallmark push --profile' sends one.", "Profiles"),
@@ -287,7 +293,7 @@ async function show() {
   fill(byID("view"), parts);
   if (hadFocus) document.getElementById("q")?.focus();
   const tab = tabs.find(([view]) => view === p.view);
-  document.title = (p.view === "binary" ? p.id.slice(0, 16) : tab ? tab[1] : "Hallmark") + " · Hallmark";
+  document.title = (p.view === "binary" ? document.querySelector("#view h2 bdi")?.textContent || p.id.slice(0, 16) : tab ? tab[1] : "Hallmark") + " · Hallmark";
   document.documentElement.dataset.ready = location.hash || "#"; // for tests
 }
 

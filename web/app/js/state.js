@@ -21,6 +21,7 @@
  * @property {string} colour  kind, identity, change; empty for what suits
  * @property {string} up      "1": a flame graph, which grows upwards
  * @property {string} invert  "1": from the leaves
+ * @property {string} calls   "1": each call of a function by itself is a frame
  * @property {string} split   label whose values are the first frames; empty for what suits
  * @property {string} whole   "1": no split
  * @property {string} scale   "total" or empty: the base is scaled to the same total, or counts as it is
@@ -32,7 +33,7 @@
 /** @type {State} */
 const empty = {
   p: "", base: "", view: "flame", type: "", q: "", focus: "", ignore: "", hide: "", with: [], without: [], label: [], from: "", to: "", root: "", fn: "",
-  colour: "", up: "", invert: "", split: "", whole: "", scale: "", sort: "", bin: "", v: "",
+  colour: "", up: "", invert: "", calls: "", split: "", whole: "", scale: "", sort: "", bin: "", v: "",
 };
 
 const lists = ["with", "without", "label"];

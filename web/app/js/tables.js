@@ -4,7 +4,7 @@ import { ask, isFile, latest } from "./api.js";
 import { add, button, el, fill, focusIn, nameText } from "./dom.js";
 import { filterBy } from "./filters.js";
 import { grouped, percent, plural, quantity } from "./format.js";
-import { info } from "./info.js";
+import { emptyText, info } from "./info.js";
 import { selection, selectsOther, setState, state } from "./state.js";
 import { say, showError } from "./status.js";
 import { makeTable, valueColumns, withMore } from "./table.js";
@@ -73,6 +73,11 @@ function question(s) {
   return params;
 }
 
+/** @param {{rows: any[], total: number, baseTotal: number}} a */
+function nothing(a) {
+  return a.rows.length || a.total || a.baseTotal ? null : el("p", { class: "notice" }, emptyText());
+}
+
 /** Functions, by what they cost or by what changed. */
 export class FunctionsView extends TableView {
   /**
@@ -100,8 +105,8 @@ export class FunctionsView extends TableView {
     fill(this.bar, legend(of),
       s.bin ? button("All binaries", () => setState({ bin: "" })) : null,
       el("span", { class: "soft" }, plural(a.count, "function") + (s.q && !isFile ? (a.count === 1 ? " matches the search" : " match the search") : "") + ", " + quantity(a.total, a.unit)));
-    fill(this.wrap);
-    withMore(this.wrap, t, a.rows.length, a.count, async (offset) => {
+    fill(this.wrap, nothing(a));
+    if (a.rows.length) withMore(this.wrap, t, a.rows.length, a.count, async (offset) => {
       params.set("offset", String(offset));
       return (await ask("functions", params)).rows;
     });
@@ -150,7 +155,7 @@ export class BinariesView extends TableView {
     ];
     const t = makeTable("Binaries", columns, a.rows, { isSelected: (r) => String(r.binary) === s.bin });
     fill(this.bar, legend(of), el("span", { class: "soft" }, (a.rows.length === 1 ? "1 binary, " : grouped(a.rows.length) + " binaries, ") + quantity(a.total, a.unit)));
-    fill(this.wrap, t.table);
+    fill(this.wrap, nothing(a) || t.table);
     this.wrap.querySelector("[aria-selected]")?.scrollIntoView({ block: "center" });
     say(a.rows.length === 1 ? "1 binary" : grouped(a.rows.length) + " binaries");
   }
@@ -169,7 +174,7 @@ function binaryCell(r) {
 function identityCell(r) {
   if (!r.identity) return el("span", { class: "soft" }, r.reason || "none");
   return el("span", null, el("code", { class: "name" }, r.identity),
-    r.baseIdentity ? el("div", null, el("span", { class: "tag" }, "another build"), " before ", el("code", { class: "name" }, r.baseIdentity)) : null,
+    r.baseIdentity ? el("div", null, el("span", { class: "tag" }, r.baseFile ? "compared by function" : "another build"), " before ", r.baseFile ? nameText(r.baseFile) : null, " ", el("code", { class: "name" }, r.baseIdentity)) : null,
     r.claims ? el("div", { class: "soft" }, "claims ", el("code", null, r.claims)) : null,
     r.claimant ? el("span", { class: "tag warn" }, "claimed by " + r.claimant) : null,
     r.contested ? el("span", { class: "tag warn" }, "same build ID, different content") : null);

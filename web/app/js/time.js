@@ -4,7 +4,7 @@
 import { ask, isFile, latest } from "./api.js";
 import { add, button, byID, el, fill, nameText } from "./dom.js";
 import { filterBy, span } from "./filters.js";
-import { quantity } from "./format.js";
+import { quantity, ticks } from "./format.js";
 import { info, typeOf, unitOf } from "./info.js";
 import { selection, setState, state } from "./state.js";
 import { isDark } from "./theme.js";
@@ -26,7 +26,7 @@ let shown = null;
 /** @type {(() => void)[]} */
 let drawings = [];
 let by = "process";
-let folded = matchMedia("(max-width: 760px)").matches;
+let folded = true;
 
 /** How many parts a column of the heat map has: with fewer than a few it shows bars, as the tracks below it. */
 function rowsOf() {
@@ -59,18 +59,22 @@ function make() {
   const t = /** @type {any} */ (shown);
   drawings = [];
   const choice = ["process", "thread", "container"].filter((k) => k === "process" || info().labels.some((l) => l.key === k));
-  fill(place, el("div", { class: "bar" },
-    button(folded ? "Show time" : "Hide time", () => { folded = !folded; make(); }, { "aria-expanded": String(!folded) }),
-    folded ? null : choice.map((k) => button("by " + k, () => { by = k; showTime(state()); }, { "aria-pressed": String(by === k) })),
+  const fold = t.tracks.length ? button(folded ? "Tracks ▸" : "Tracks ▾", () => { folded = !folded; make(); }, { "aria-expanded": String(!folded) }) : null;
+  fill(place, folded ? null : el("div", { class: "bar" },
+    choice.map((k) => button("by " + k, () => { by = k; showTime(state()); }, { "aria-pressed": String(by === k) })),
     state().from || state().to ? button("All of the time", () => setState({ from: "", to: "" })) : null,
-    el("span", { class: "soft", id: "range" }, folded ? "" : rangeText())));
-  if (folded) return;
+    el("span", { class: "soft", id: "range" }, rangeText())));
   const tracks = el("div", { class: "tracks" });
-  if (t.heat) add(tracks, track(t.heat, true, Math.max(1, ...t.heat.values)));
+  if (t.heat) add(tracks, track(t.heat, true, Math.max(1, ...t.heat.values), fold));
   const most = Math.max(1, ...t.tracks.map((/** @type {Track} */ one) => Math.max(...one.values))); // one scale, to compare them
-  for (const one of t.tracks) add(tracks, track(one, false, most));
-  const marks = [0, 1, 2, 3, 4].map((n) => el("span", null, n ? quantity((t.to - t.from) * n / 4, "nanoseconds") : "0"));
-  add(place, tracks, el("div", { class: "track" }, el("span", { class: "label soft" }, t.left ? t.left + " more" : ""),
+  if (!folded) for (const one of t.tracks) add(tracks, track(one, false, most));
+  const length = t.to - t.from;
+  const marks = ticks(length).map(({ at, text }) => {
+    const tick = el("span", { class: at > 0.9 * length ? "last" : "" }, text);
+    tick.style.setProperty("left", 100 * at / length + "%");
+    return tick;
+  });
+  add(place, tracks, el("div", { class: "track" }, el("span", { class: "label soft" }, t.left && !folded ? t.left + " more" : ""),
     el("div", { class: "axis", "aria-hidden": "true" }, marks)));
   drawTime();
 }
@@ -86,8 +90,9 @@ function rangeText() {
  * @param {Track} t
  * @param {boolean} heat
  * @param {number} most   the value that fills a part of the time
+ * @param {HTMLElement | null} [fold]   shows and hides the tracks below
  */
-function track(t, heat, most) {
+function track(t, heat, most, fold) {
   const name = heat ? "all" : t.label || "(none)";
   const canvas = /** @type {HTMLCanvasElement} */ (el("canvas", {
     tabIndex: heat ? 0 : -1, role: "slider", "aria-label": "Range of time" + (heat ? "" : " of " + name), "aria-valuemin": "0",
@@ -98,7 +103,7 @@ function track(t, heat, most) {
   canvas.addEventListener("pointermove", (e) => tell(e, name, t, heat ? rowsOf() : 1));
   canvas.addEventListener("pointerleave", hideTip);
   if (!isFile) drag(canvas);
-  const label = heat ? el("span", { class: "label" }, "all")
+  const label = heat ? el("span", { class: "label" }, fold || "all")
     : el("span", { class: "label" }, isFile || !t.filter ? nameText(name) : button(name, () => filterBy(t.filter || ""), { class: "linklike name", title: "Only " + by + " " + name }));
   return el("div", { class: "track" }, label, strip);
 }
@@ -160,7 +165,7 @@ function tell(e, name, t, rows) {
   const length = (all.to - all.from) / t.values.length;
   const unit = unitOf(state().type);
   const busy = typeOf(state().type)?.type === "cpu" && unit === "nanoseconds" ? ", " + (t.values[i] / length).toFixed(2) + " CPUs" : "";
-  showTip(e.clientX, e.clientY, [el("div", null, el("strong", null, el("bdi", null, name))),
+  showTip(/** @type {Element} */ (e.target), e.clientX, e.clientY, [el("div", null, el("strong", null, el("bdi", null, name))),
     el("div", null, span(Math.round(i * length), Math.round((i + 1) * length))), el("div", null, quantity(t.values[i], unit) + busy)]);
 }
 

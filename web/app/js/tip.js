@@ -1,14 +1,19 @@
-// The box beside the pointer.
+// The box beside the pointer. It is about what is under the pointer: with that it goes.
 
 import { byID, fill } from "./dom.js";
 
+/** @type {Element | null} */
+let owner = null;
+
 /**
+ * @param {Element} of   what the pointer is over
  * @param {number} x
  * @param {number} y
  * @param {import("./dom.js").Child[]} content
  */
-export function showTip(x, y, content) {
+export function showTip(of, x, y, content) {
   const tip = byID("tip");
+  owner = of;
   fill(tip, content);
   tip.hidden = false;
   const box = tip.getBoundingClientRect();
@@ -19,5 +24,14 @@ export function showTip(x, y, content) {
 }
 
 export function hideTip() {
+  owner = null;
   byID("tip").hidden = true;
 }
+
+for (const what of ["keydown", "wheel", "scroll", "blur"]) addEventListener(what, hideTip, { capture: true, passive: true });
+addEventListener("pointermove", (e) => {
+  if (owner && e.target !== owner) hideTip();
+}, true);
+new MutationObserver(() => {
+  if (owner && !owner.isConnected) hideTip(); // no event says that it is gone
+}).observe(document.body, { childList: true, subtree: true });

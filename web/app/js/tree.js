@@ -5,6 +5,7 @@
  * @typedef {object} Frame   a function as it is shown
  * @property {number} id     number of the function in the profile
  * @property {string} name
+ * @property {string} [label]  whose value the name is: it is no function then
  * @property {string} kind   kernel, native, go, interpreted, generated, unknown, note
  * @property {number} bin    number of the binary in the answer, -1 for none
  * @property {boolean} [inlined]
@@ -32,6 +33,7 @@
  * @property {number} baseTotal value of the base's, if there is one
  * @property {number} scale     by what values of the base are multiplied
  * @property {number} left      nodes that were left out
+ * @property {[number, number][]} [folded] nodes, and how many calls of themselves are in them
  * @property {End[]} [ends]     outermost frames of stacks that have callers which are missing
  */
 
@@ -93,6 +95,7 @@ export class Tree {
     this.depth = new Uint32Array(buffer, at, this.n);
     /** @type {Map<number, End>} */
     this.ends = new Map((this.head.ends || []).map((e) => [e.node, e]));
+    this.folded = new Map(this.head.folded || []);
     this.parent = new Int32Array(this.n);
     this.end = new Int32Array(this.n); // behind the subtree of a node
     this.x = new Float64Array(this.n); // where a node begins, in values

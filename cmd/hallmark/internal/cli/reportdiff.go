@@ -172,7 +172,11 @@ func (r *report) writeDiffBinaries(d *diff, in terminal.Ruler, most int) {
 		if b.BaseBuildID != "" {
 			id = terminal.ShortID(b.BaseBuildID, terminal.NarrowWidth-1) + " → " + terminal.ShortID(b.BuildID, terminal.NarrowWidth-1)
 		}
-		t.Add(value, share, in.Format(d.scaled(row.BaseFlat)), in.Format(row.Flat), id, terminal.Name(cmp.Or(b.File, "[unknown]"))+claimMark(claimantOf(b)))
+		name := terminal.Name(cmp.Or(b.File, "[unknown]")) + claimMark(claimantOf(b))
+		if b.BaseFile != "" {
+			name += " (before " + terminal.Name(b.BaseFile) + ")"
+		}
+		t.Add(value, share, in.Format(d.scaled(row.BaseFlat)), in.Format(row.Flat), id, name)
 	}
 	r.section(t, len(rows), most)
 }
