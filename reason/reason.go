@@ -136,7 +136,7 @@ var table = [count]words{
 	StackmapIP:       {"stackmap-ip", "the kernel's stackmap found no build ID", "record with --backend bpf or perf"},
 	BadOffset:        {"bad-offset", "the kernel's stackmap has an offset outside of the file's code", "usually a frame-pointer walk through code built without frame pointers"},
 	IDLength:         {"id-length", "the kernel's stackmap does not say how long the build ID is, nor does a file", "record with --backend bpf or perf"},
-	NotRecorded:      {"not-recorded", "profile was made without identities", "record with hallmark"},
+	NotRecorded:      {"not-recorded", "profile has no identity of the file", "record with hallmark"},
 	TooLarge:         {"too-large", "mapped file has no build ID, and more than 1 GiB of code to hash", "link it with --build-id"},
 	HashBudget:       {"hash-budget", "mapped file has no build ID, and there was too much other code to hash", "link it with --build-id, or ask for its process alone"},
 	Outside:          {"outside", "process outside of the container (PID namespace) that was recorded in", "record outside of it, or in a container with the PID namespace of the host (--pid=host)"},
