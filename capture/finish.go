@@ -82,7 +82,7 @@ func (s *Session) Finish() *Recording {
 	return &Recording{Profile: p, files: f.files}
 }
 
-// Parts of the notes of a profile on stacks that samples have copied.
+// Parts of the notes of a profile on stacks that samples have copied. Notes of before have them, too.
 const (
 	CutNote       = "deeper than what was copied"
 	ContinuedNote = "on by frame pointers where"
