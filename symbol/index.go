@@ -233,10 +233,11 @@ func (x *Index) LookupOffset(o addr.Offset) Result { return x.lookupOffset(o, ni
 func (x *Index) LookupVirt(v addr.Virt) Result { return x.lookupVirt(v, nil) }
 
 func (x *Index) lookupOffset(o addr.Offset, names readableNames) Result {
-	if v, ok := virtAt(x.segments, o); ok {
-		return x.lookupVirt(v, names)
+	v, ok := virtAt(x.segments, o)
+	if !ok || !x.HasCode() && isOutsideCode(x.segments, v) {
+		return Miss(x.WhyNotOffset(o))
 	}
-	return Miss(x.WhyNotOffset(o))
+	return x.lookupVirt(v, names)
 }
 
 // WhyNotOffset returns why nothing is known of a file offset that the index has no frames of.

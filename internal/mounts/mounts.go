@@ -199,7 +199,7 @@ func IsInner(dev Dev) bool {
 }
 
 // maxPlaces bounds what Places returns.
-const maxPlaces = 4
+const maxPlaces = 16
 
 // Places returns paths of this mount namespace that may lead to a file on the file system with this number. The path
 // of the file counts from the root of that file system, as those of an overlay's layers do: the overlay has mounted these
@@ -215,14 +215,21 @@ func Places(dev Dev, path string) []string {
 }
 
 func (t *table) places(dev Dev, path string) []string {
-	var places []string
+	var certain, possible []string
 	for i := range t.list {
 		m := &t.list[i]
-		if (m.dev == dev || m.kind == "btrfs" && dev.Major == 0) && within(path, m.root) && len(places) < maxPlaces {
-			places = append(places, filepath.Join(m.point, path[len(strings.TrimSuffix(m.root, "/")):]))
+		if !within(path, m.root) || m.dev != dev && (m.kind != "btrfs" || dev.Major != 0) {
+			continue
+		}
+		place := filepath.Join(m.point, path[len(strings.TrimSuffix(m.root, "/")):])
+		if m.dev == dev {
+			certain = append(certain, place)
+		} else {
+			possible = append(possible, place)
 		}
 	}
-	return places
+	places := append(certain, possible...)
+	return places[:min(len(places), maxPlaces)]
 }
 
 // DeviceOf returns the device and the inode of an open file as the kernel remembers them,
