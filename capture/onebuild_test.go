@@ -133,7 +133,9 @@ func recordOneBuild(t *testing.T, b Backend) {
 		if b == BPF || before[s.who] == nil {
 			judged.count(s)
 		}
-		if s.id != "" && !p.isServed() {
+		// Records of perf do not say which file of a layer it is.
+		isLayer := b == Perf && strings.HasPrefix(p.name, "overlay")
+		if s.id != "" && !p.isServed() && !isLayer {
 			provable.count(s)
 		}
 		if s.id != "" && s.id != x.long.id.String() && s.id != x.short.id.String() {
