@@ -39,7 +39,7 @@ func (p *program) lineOf(t *testing.T, virt uint64) string {
 	return strings.Fields(filepath.Base(string(out)))[0]
 }
 
-var column = regexp.MustCompile(`(at|\() ?(?:[^ ()\n]*/)?(\w+\.c:\d+):\d+`)
+var column = regexp.MustCompile(`(at|\() ?(?:/[^();\n]*/)?(\w+\.c:\d+):\d+`)
 
 // shortened leaves the directory and the column of source lines away, which addr2line does not print.
 func shortened(text string) string { return column.ReplaceAllString(text, "$1 $2") }
@@ -131,10 +131,10 @@ func TestGDB(t *testing.T) {
 				at = fmt.Sprintf("%#x", 0x555555554000+p.at(t, "outer", 0)) // where gdb has programs without randomization
 			}
 			lines := func(text string) []string {
-				return regexp.MustCompile(`(outer|main) \([^)]*\) at \S*asan\.c:\d+`).FindAllString(text, -1)
+				return regexp.MustCompile(`(outer|main) \([^)]*\) at [^\n]*asan\.c:\d+`).FindAllString(text, -1)
 			}
 			plain := func(list []string) string {
-				return regexp.MustCompile(`\([^)]*\) at \S*/`).ReplaceAllString(strings.Join(list, "\n"), "")
+				return regexp.MustCompile(`\([^)]*\) at [^\n]*/`).ReplaceAllString(strings.Join(list, "\n"), "")
 			}
 			_, stack, _ := strings.Cut(run(p.path, at), "#0")
 			want := plain(lines("#0" + stack))
