@@ -110,13 +110,13 @@ func parse(args []string) (o options, status int) {
 // A runner is one run.
 type runner struct {
 	options
-	root    string            // of the module
-	toolchains  map[string]string // where the Go command is, and what it keeps
-	begun   time.Time
-	console *console
-	results *results
-	procs   *procs
-	notes   []string // what the summary says of the run as a whole
+	root       string            // of the module
+	toolchains map[string]string // where the Go command is, and what it keeps
+	begun      time.Time
+	console    *console
+	results    *results
+	procs      *procs
+	notes      []string // what the summary says of the run as a whole
 }
 
 // run runs everything and returns the exit status.
