@@ -546,7 +546,7 @@ func TestKeys(t *testing.T) {
 		reached = append(reached, at)
 	}
 	all := strings.Join(reached, " ")
-	for _, want := range []string{"CANVAS.slider", "A.Functions", "INPUT.q", "BUTTON.Icicle", "CANVAS.application", "SUMMARY."} {
+	for _, want := range []string{"CANVAS.slider", "A.Functions", "INPUT.q", "SUMMARY.Display", "CANVAS.application", "SUMMARY."} {
 		if !strings.Contains(all, want) {
 			t.Errorf("Tab does not reach %s: %s", want, all)
 		}
@@ -571,10 +571,12 @@ func TestFile(t *testing.T) {
 		}
 		p.show("q=^app\\.parse$")
 		p.await("document.querySelector('#found').textContent.includes('48.7%')")
-		for fragment, want := range map[string]string{"view=functions": "app.parse", "view=binaries": ServerID, "view=labels": "worker", "view=flame&invert=1": "Icicle"} {
+		for fragment, want := range map[string]string{"view=functions": "app.parse", "view=binaries": ServerID, "view=labels": "worker"} {
 			p.show(fragment)
 			p.await(fmt.Sprintf("document.querySelector('#view').textContent.includes(%q)", want))
 		}
+		p.show("view=flame&invert=1")
+		p.await("document.querySelector('canvas[role=application]')")
 		p.show("view=functions")
 		p.await("[...document.querySelectorAll('#view button')].some((b) => b.textContent === 'app.parse')")
 		p.do(p.Eval("[...document.querySelectorAll('#view button')].find((b) => b.textContent === 'app.parse').click()", nil))

@@ -254,7 +254,7 @@ const views = {
     }
     const size = (/** @type {any} */ p, /** @type {number} */ n) => p.size >= 1 << 20 ? bytes(n) : count(n);
     return [el("dl", null, facts.map(([k, v]) => [el("dt", null, k), el("dd", null, nameText(String(v)))]).flat()),
-      el("h3", null, "What clients share"),
+      el("h2", null, "What clients share"),
       table(["Of", "#Taken", "#There is", "#Clients"], (a.pools || []).map((/** @type {any} */ p) => [p.of, size(p, p.in_use), size(p, p.size), count(p.clients)]), "Nothing.", "What clients share"),
       el("p", null, el("a", { href: "metrics" }, "Metrics"), " are for machines.")];
   },
