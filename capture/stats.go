@@ -45,23 +45,14 @@ func tableStats(n bpf.Stats) TableStats {
 
 // Notes say what there is to say, for people who look into a profile.
 func (t *TableStats) Notes() []string {
-	var notes []string
-	for _, n := range []struct {
-		count           uint64
-		one, many, text string
-	}{
-		{t.Full, "frame", "frames", "found no room in the kernel's table of files"},
-		{t.Refused, "frame", "frames", "found the kernel's table of files locked: what that cost, if anything, is among the reasons of the coverage"},
-		{t.Evicted, "file", "files", "made room in the kernel's table for others, to be looked up again on coming back"},
-		{t.Stale, "file", "files", "changed during the recording: what ran before and after counts as different files"},
-		{t.Torn, "entry", "entries", "of the kernel's table of files had to be read again after a write beside the first reading"},
-		{t.Busy, "identity was", "identities were", "read later, because too many were asked for at once"},
-	} {
-		if n.count > 0 {
-			notes = append(notes, plaintext.Plural(int64(n.count), n.one, n.many)+" "+n.text)
-		}
-	}
-	return notes
+	return plaintext.Sentences(
+		plaintext.Sentence(t.Full, "frame", "frames", "found no room in the kernel's table of files"),
+		plaintext.Sentence(t.Refused, "frame", "frames", "found the kernel's table of files locked: what that cost, if anything, is among the reasons of the coverage"),
+		plaintext.Sentence(t.Evicted, "file", "files", "made room in the kernel's table for others, to be looked up again on coming back"),
+		plaintext.Sentence(t.Stale, "file", "files", "changed during the recording: what ran before and after counts as different files"),
+		plaintext.Sentence(t.Torn, "entry", "entries", "of the kernel's table of files had to be read again after a write beside the first reading"),
+		plaintext.Sentence(t.Busy, "identity was", "identities were", "read later, because too many were asked for at once"),
+	)
 }
 
 // UnwindStats count what finding callers by unwind tables took, with the backend BPF.
@@ -80,18 +71,9 @@ type UnwindStats struct {
 
 // Notes say what there is to say, for people who look into a profile.
 func (u *UnwindStats) Notes() []string {
-	var notes []string
-	for _, n := range []struct {
-		count           uint64
-		one, many, text string
-	}{
-		{u.NoRoom, "unwind table", "unwind tables", "found no room: record with more --unwind-memory"},
-		{u.Evicted, "unwind table", "unwind tables", "made room for others"},
-		{u.GivenUp, "stack ends", "stacks end", "early, because an unwind table did not come"},
-	} {
-		if n.count > 0 {
-			notes = append(notes, plaintext.Plural(int64(n.count), n.one, n.many)+" "+n.text)
-		}
-	}
-	return notes
+	return plaintext.Sentences(
+		plaintext.Sentence(u.NoRoom, "unwind table", "unwind tables", "found no room: record with more --unwind-memory"),
+		plaintext.Sentence(u.Evicted, "unwind table", "unwind tables", "made room for others"),
+		plaintext.Sentence(u.GivenUp, "stack ends", "stacks end", "early, because an unwind table did not come"),
+	)
 }

@@ -204,7 +204,7 @@ func (s *Server) fromLocal(r *http.Request, id buildid.ID, a artefact) error {
 // takeLocal begins to take what this machine has of an identity, and says which files are on their way.
 func (s *Server) takeLocal(ctx context.Context, id buildid.ID, a artefact) *flight {
 	c, _ := s.fetches.join(ctx, "local "+id.String(), func(ctx context.Context, c *flight) (any, error) {
-		added, err := s.Local.Publish(ctx, id, a == debugFile, c.tell)
+		added, err := s.Local.Publish(ctx, id, a == debugFile, c.announce)
 		if added {
 			s.metrics.add(1, "hallmark_files_added_total", "via", "scan")
 		}
@@ -224,7 +224,7 @@ func (s *Server) early(w *exchange, r *http.Request, id buildid.ID, a artefact) 
 	}
 	c := s.takeLocal(r.Context(), id, a)
 	defer s.fetches.leave(c)
-	f, err := c.told(r.Context(), func(f *store.Arriving) bool { return a == executable && f.Executable || a == debugFile && f.Debug })
+	f, err := c.await(r.Context(), func(f *store.Arriving) bool { return a == executable && f.Executable || a == debugFile && f.Debug })
 	if f == nil {
 		return false, err
 	}
@@ -468,8 +468,8 @@ type flight struct {
 	news  chan struct{}     // closed and replaced when another one comes
 }
 
-// tell has those know who wait that a file is on its way.
-func (c *flight) tell(f *store.Arriving) {
+// announce wakes those who wait for a file that is on its way.
+func (c *flight) announce(f *store.Arriving) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.early = append(c.early, f)
@@ -479,8 +479,8 @@ func (c *flight) tell(f *store.Arriving) {
 	}
 }
 
-// told waits for a file that is on its way. It returns nil where the call has ended before.
-func (c *flight) told(ctx context.Context, is func(*store.Arriving) bool) (*store.Arriving, error) {
+// await waits for a file that is on its way. It returns nil where the call has ended before.
+func (c *flight) await(ctx context.Context, is func(*store.Arriving) bool) (*store.Arriving, error) {
 	for {
 		c.mu.Lock()
 		if i := slices.IndexFunc(c.early, is); i >= 0 {

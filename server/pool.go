@@ -51,7 +51,7 @@ func (p *pool) take(ctx context.Context, client string, n int64, wait time.Durat
 	return s, nil
 }
 
-// try takes a part of a pool for a client where it can have it now. What it returns gives it back.
+// try takes a part of a pool for a client where it can have it now. The caller gives it back by done.
 func (p *pool) try(client string, n int64) (done func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

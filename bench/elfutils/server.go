@@ -101,7 +101,7 @@ func serve(args []string) error {
 		return err
 	}
 	if len(c.Upstream.URLs) > 0 {
-		// What the scripts break they mend at once: nothing is remembered.
+		// The scripts mend at once the files that they break: nothing is remembered.
 		c.Upstream.Dir, c.Upstream.MissTime, c.Upstream.SameHost = filepath.Join(dir, "upstream"), time.Nanosecond, true
 	} else {
 		c.Upstream = nil

@@ -1,6 +1,9 @@
 package plaintext
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // Thousands writes n with a comma before every three digits.
 func Thousands(n int64) string {
@@ -15,8 +18,8 @@ func Thousands(n int64) string {
 	return digits
 }
 
-// Plural returns "1 frame", "12,345 frames". What follows a number other than 1 is the noun with an s
-// behind it, or many: "identities", "records were lost".
+// Plural returns "1 frame", "12,345 frames". A number other than 1 has the noun with an s behind it, or
+// many: "identities", "records were lost".
 func Plural(n int64, one string, many ...string) string {
 	switch {
 	case n == 1:
@@ -25,4 +28,17 @@ func Plural(n int64, one string, many ...string) string {
 		return Thousands(n) + " " + many[0]
 	}
 	return Thousands(n) + " " + one + "s"
+}
+
+// Sentence returns how many things there are, as Plural does, and a text about them; "" for none.
+func Sentence(n uint64, one, many, text string) string {
+	if n == 0 {
+		return ""
+	}
+	return Plural(int64(n), one, many) + " " + text
+}
+
+// Sentences returns those that are not empty.
+func Sentences(all ...string) []string {
+	return slices.DeleteFunc(all, func(s string) bool { return s == "" })
 }

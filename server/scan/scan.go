@@ -68,7 +68,7 @@ type scanned struct {
 	Lazy    bool     `json:"lazy,omitempty"` // it says what is in it, and was not unpacked
 }
 
-// member is an ELF file. What is known of it is what its headers say, or its package.
+// member is an ELF file, as its headers or its package describe it.
 type member struct {
 	ID         buildid.ID `json:"id"`
 	Path       string     `json:"path,omitempty"` // in the package, "" for the file itself

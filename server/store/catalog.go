@@ -30,12 +30,12 @@ import (
 //	catalog/v1/segments/NAME     records of many identities: see segment; never changed
 //	catalog/v1/intents/NAME      manifests that are about to be changed; never changed
 //
-// Whoever is about to change what the catalogue has of a manifest writes an intent first. All servers look for intents
+// Before a server changes the record of a manifest, it writes an intent. All servers look for intents
 // every few seconds, and read the manifests that these name: an intent whose manifest was not written does no harm. One of
 // the servers merges intents that are a minute old into a segment, and removes them a minute after the root says so.
 // The newest segments are merged with older ones of about their size, so that there are few.
 //
-// Whoever lists intents first and reads the root then misses nothing: an intent that was removed is in that root.
+// A server that lists intents first and reads the root then misses nothing: an intent that was removed is in that root.
 //
 // Writers that know no catalogue write no intents. A pass lists all manifests, compares them with the catalogue by what
 // the list has of each, and reads those that differ. The catalogue is complete after a pass that follows another one and

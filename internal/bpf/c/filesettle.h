@@ -107,7 +107,6 @@ static __always_inline bool filever_keeps_times(struct inode *inode)
 {
 	struct super_block *super = GET(inode, i_sb);
 	__u64 magic = GET(super, s_magic);
-
 	__u64 difference = magic ^ TMPFS_SUPER_MAGIC;
 
 	barrier_var(difference);

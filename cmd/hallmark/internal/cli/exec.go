@@ -264,21 +264,16 @@ func tellWatch(w io.Writer, s execwatch.Stats, opt execOptions) {
 		text += ", " + plaintext.Plural(int64(s.Loads), "library load")
 	}
 	fmt.Fprintf(w, "hallmark: %s seen by %v, %s lost\n", text, s.Backend, plaintext.Thousands(int64(s.Lost)))
-	for _, loss := range []struct {
-		count           uint64
-		one, many, text string
-	}{
-		{s.Unidentified, "time", "times", "a file had no identity"},
-		{s.Uncertain, "event", "events", "at most may be missing: the programs in the kernel were preempted"},
-		{s.Unfollowed, "process was", "processes were", "not followed, because too many ran at once"},
-		{s.Malformed, "record was", "records were", "malformed and left out"},
-		{s.Contested, "time", "times", "a file claimed the build ID of another file, and has other or unknown content"},
-		{s.Forgotten, "build ID was", "build IDs were", "forgotten: a file that claims it afterwards is not marked"},
-		{s.Disagreed, "file has", "files have", "another identity than processes had in memory: the file counts"},
-	} {
-		if loss.count > 0 {
-			fmt.Fprintf(w, "hallmark: %s %s\n", plaintext.Plural(int64(loss.count), loss.one, loss.many), loss.text)
-		}
+	for _, loss := range plaintext.Sentences(
+		plaintext.Sentence(s.Unidentified, "time", "times", "a file had no identity"),
+		plaintext.Sentence(s.Uncertain, "event", "events", "at most may be missing: the programs in the kernel were preempted"),
+		plaintext.Sentence(s.Unfollowed, "process was", "processes were", "not followed, because too many ran at once"),
+		plaintext.Sentence(s.Malformed, "record was", "records were", "malformed and left out"),
+		plaintext.Sentence(s.Contested, "time", "times", "a file claimed the build ID of another file, and has other or unknown content"),
+		plaintext.Sentence(s.Forgotten, "build ID was", "build IDs were", "forgotten: a file that claims it afterwards is not marked"),
+		plaintext.Sentence(s.Disagreed, "file has", "files have", "another identity than processes had in memory: the file counts"),
+	) {
+		fmt.Fprintf(w, "hallmark: %s\n", loss)
 	}
 }
 

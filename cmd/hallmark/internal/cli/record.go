@@ -461,26 +461,21 @@ func (r *record) printSummary(done *result) {
 	if note := r.waited(done); note != "" {
 		fmt.Fprintf(r.env.Stderr, "hallmark: %s\n", note)
 	}
-	for _, loss := range []struct {
-		count           uint64
-		one, many, text string
-	}{
-		{stats.Lost, "record was", "records were", "lost: the machine was too busy for reading in time"},
-		{stats.Collided, "sample", "samples", "had no place in the kernel's map of stacks: record with a lower --frequency"},
-		{stats.Throttled, "time", "times", "the kernel held sampling back: record with a lower --frequency"},
-		{stats.Coarse, "sample", "samples", "lost some detail to keep memory bounded: record for a shorter time"},
-		{stats.Untimed, "sample has", "samples have", "no time in the timeline, to keep memory bounded: record for a shorter time"},
-		{stats.Table.Full, "frame", "frames", "found no room in the kernel's table of files: record with more --table-entries"},
-		{stats.Table.Refused, "frame", "frames", "found the kernel's table of files locked: what that cost, if anything, is among the reasons of the coverage"},
-		{stats.Unwind.NoRoom, "unwind table", "unwind tables", "found no room in the kernel: record with more --unwind-memory"},
-		{stats.Unwind.Evicted, "unwind table", "unwind tables", "made room for others in the kernel: record with more --unwind-memory"},
-		{stats.Unfollowed, "process was", "processes were", "not recorded, because too many ran at once: record with -a"},
-		{stats.Malformed, "record was", "records were", "malformed and left out"},
-		{stats.Disagreed, "file has", "files have", "another identity than processes had in memory: the file counts"},
-	} {
-		if loss.count > 0 {
-			fmt.Fprintf(r.env.Stderr, "hallmark: %s %s\n", plaintext.Plural(int64(loss.count), loss.one, loss.many), loss.text)
-		}
+	for _, loss := range plaintext.Sentences(
+		plaintext.Sentence(stats.Lost, "record was", "records were", "lost: the machine was too busy for reading in time"),
+		plaintext.Sentence(stats.Collided, "sample", "samples", "had no place in the kernel's map of stacks: record with a lower --frequency"),
+		plaintext.Sentence(stats.Throttled, "time", "times", "the kernel held sampling back: record with a lower --frequency"),
+		plaintext.Sentence(stats.Coarse, "sample", "samples", "lost some detail to keep memory bounded: record for a shorter time"),
+		plaintext.Sentence(stats.Untimed, "sample has", "samples have", "no time in the timeline, to keep memory bounded: record for a shorter time"),
+		plaintext.Sentence(stats.Table.Full, "frame", "frames", "found no room in the kernel's table of files: record with more --table-entries"),
+		plaintext.Sentence(stats.Table.Refused, "frame", "frames", "found the kernel's table of files locked: what that cost, if anything, is among the reasons of the coverage"),
+		plaintext.Sentence(stats.Unwind.NoRoom, "unwind table", "unwind tables", "found no room in the kernel: record with more --unwind-memory"),
+		plaintext.Sentence(stats.Unwind.Evicted, "unwind table", "unwind tables", "made room for others in the kernel: record with more --unwind-memory"),
+		plaintext.Sentence(stats.Unfollowed, "process was", "processes were", "not recorded, because too many ran at once: record with -a"),
+		plaintext.Sentence(stats.Malformed, "record was", "records were", "malformed and left out"),
+		plaintext.Sentence(stats.Disagreed, "file has", "files have", "another identity than processes had in memory: the file counts"),
+	) {
+		fmt.Fprintf(r.env.Stderr, "hallmark: %s\n", loss)
 	}
 	for _, note := range slices.Concat(profile.Disagreements(done.profile), profile.Rewritten(done.profile), profile.WithoutLines(done.profile)) {
 		fmt.Fprintf(r.env.Stderr, "hallmark: %s\n", note)
