@@ -61,6 +61,7 @@ var notOfKernels = map[string]string{
 	"internal/inflate":      "a decompressor",
 	"internal/intern":       "tables in memory",
 	"internal/ordered":      "a set and a map",
+	"internal/plaintext":    "sentences",
 	"internal/dwarf":        "a format",
 	"internal/patience":     "waiting",
 	"internal/pclntab":      "a format",
