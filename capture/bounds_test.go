@@ -42,8 +42,14 @@ func TestFilesAreForgotten(t *testing.T) {
 	if err := s.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	r := s.Finish()
-	misses := r.Symbolize()
+	r, err := s.Finish(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	misses, err := r.Symbolize(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	switch n := s.Stats().Samples; {
 	case enough == 0 && n > 5000:
 		t.Errorf("nothing was forgotten in %d samples", n)

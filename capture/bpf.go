@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -109,8 +110,8 @@ func newBPFSampler(t *tally, opts Options, programs *bpf.Sampler) (*bpfSampler, 
 
 // prepare has the kernel learn the files of what is recorded and runs, where a sample could not have the process read
 // them itself: to load what does so takes as long as half of all else.
-func (s *bpfSampler) prepare() error {
-	if err := s.bpfEvents.prepare(); err != nil || s.opts.Command != nil {
+func (s *bpfSampler) prepare(ctx context.Context) error {
+	if err := s.bpfEvents.prepare(ctx); err != nil || s.opts.Command != nil || ctx.Err() != nil {
 		return err
 	}
 	if err := s.enterRunning(); err != nil {

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -67,7 +68,7 @@ func (e *bpfEvents) event(cpu int) (int, error) {
 	return fd, nil
 }
 
-func (e *bpfEvents) prepare() error {
+func (e *bpfEvents) prepare(context.Context) error {
 	if err := e.followCPUs(); err != nil {
 		return err
 	}

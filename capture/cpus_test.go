@@ -38,7 +38,9 @@ func cpusComeOnline(t *testing.T, backend Backend) {
 	if err := s.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	s.Finish()
+	if _, err := s.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	switch after := s.Stats().Samples; {
 	case after > before+10 && taken:
 	case rounds == enough:

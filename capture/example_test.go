@@ -14,16 +14,22 @@ import (
 // Record this process for a second, and print the functions that most samples are in. It has no output
 // to check: what runs is sampled.
 func Example() {
-	s, err := capture.Start(capture.Options{PIDs: []int{os.Getpid()}, Duration: time.Second})
+	ctx := context.Background()
+	s, err := capture.Start(ctx, capture.Options{PIDs: []int{os.Getpid()}, Duration: time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.Run(context.Background()); err != nil {
+	if err := s.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
-	recording := s.Finish()
-	recording.Symbolize()
+	recording, err := s.Finish(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := recording.Symbolize(ctx); err != nil {
+		log.Fatal(err)
+	}
 	samples := map[string]int64{}
 	for _, one := range recording.Profile.Sample {
 		for call := range profile.Calls(one) { // innermost first

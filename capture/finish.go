@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"context"
+	"errors"
 	"io"
 	"slices"
 	"sync"
@@ -28,12 +30,24 @@ type Recording struct {
 	reading sync.Mutex
 }
 
+// errFinished is the error of a recording that cannot be finished again.
+var errFinished = errors.New("the recording was finished before")
+
 // Finish ends the recording and returns what it saw. The Session can only be
-// Closed afterwards.
-func (s *Session) Finish() *Recording {
+// Closed afterwards. Finish waits for files that are still being read, some seconds at most. When ctx is
+// done before that, the recording is lost, and the error is that of ctx. To finish twice is an error as well.
+func (s *Session) Finish(ctx context.Context) (*Recording, error) {
+	if s.finished {
+		return nil, errFinished
+	}
+	s.finished = true
 	s.stop()
 	t := s.tally
+	defer context.AfterFunc(ctx, t.objects.GiveUp)()
 	t.objects.Stop()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	t.objects.Review()
 	t.stats.Disagreed = t.objects.Disagreements()
 	f := finisher{
@@ -79,7 +93,10 @@ func (s *Session) Finish() *Recording {
 	p.Comments = append(p.Comments, t.objects.Notes()...)
 	p.Comments = append(p.Comments, t.stats.Table.Notes()...)
 	p.Comments = append(p.Comments, t.stats.Unwind.Notes()...)
-	return &Recording{Profile: p, files: f.files}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return &Recording{Profile: p, files: f.files}, nil
 }
 
 // Parts of the notes of a profile on stacks that samples have copied. Notes of before have them, too.

@@ -141,8 +141,13 @@ func recordLaterChildren(t *testing.T, backend Backend) {
 		t.Fatal(err)
 	}
 	<-done
-	r := s.Finish()
-	r.Symbolize()
+	r, err := s.Finish(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Symbolize(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	n := sum(samplesByProcess(r.Profile, "busy-c"))
 	if want := int64(processes * ms * hz / 1000); n < want/2 {
 		t.Errorf("%d samples in the children, want about %d", n, want)

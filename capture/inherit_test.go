@@ -45,8 +45,13 @@ func recordInherited(t *testing.T, backend Backend) {
 		t.Fatal(err)
 	}
 	<-done
-	r := s.Finish()
-	r.Symbolize()
+	r, err := s.Finish(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Symbolize(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	counts := map[bool]int64{} // by whether it is the thread
 	for _, sample := range r.Profile.Sample {
 		for c := range profile.Calls(sample) {

@@ -40,7 +40,10 @@ func TestLostIsCounted(t *testing.T) {
 	if err := s.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	r := s.Finish()
+	r, err := s.Finish(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	if n := s.Stats(); n.Lost == 0 {
 		// It is a loss that was not counted if the process has run for twice as long.
 		if ran := cpuTimeOf(t, pid) - before; uint64(ran*20_000/time.Second) > 2*n.Samples {
@@ -88,7 +91,9 @@ func TestLastLossIsCounted(t *testing.T) {
 	if err := s.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	s.Finish()
+	if _, err := s.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	n := s.Stats()
 	if uint64(ran*20_000/time.Second) < 2*n.Samples && n.Lost == 0 {
 		testenv.Lack(t, "%d samples of %v, and none were lost", n.Samples, ran)
@@ -170,5 +175,7 @@ func TestRecordsWithoutRoom(t *testing.T) {
 	if full.Most < maxPending {
 		t.Errorf("%d bytes of records may wait", full.Most)
 	}
-	s.Finish()
+	if _, err := s.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }

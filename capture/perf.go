@@ -2,6 +2,7 @@ package capture
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -254,7 +255,7 @@ const (
 	ringsPending = 4
 )
 
-func (s *perfSampler) prepare() error {
+func (s *perfSampler) prepare(ctx context.Context) error {
 	var err error
 	if s.decoder, err = s.plan.Decoder(); err != nil {
 		return err
@@ -278,7 +279,7 @@ func (s *perfSampler) prepare() error {
 	if err := perfring.Enable(slices.Concat(s.numbers, s.changes)); err != nil {
 		return err
 	}
-	return s.takeStock()
+	return s.takeStock(ctx)
 }
 
 func (s *perfSampler) begin() error {
@@ -303,8 +304,8 @@ const (
 )
 
 // takeStock reads name and mappings of the processes that run already, and goes
-// on emptying the rings meanwhile.
-func (s *perfSampler) takeStock() error {
+// on emptying the rings meanwhile. When ctx is done it leaves out the rest.
+func (s *perfSampler) takeStock(ctx context.Context) error {
 	pids := s.opts.PIDs
 	if s.opts.SystemWide {
 		var err error
@@ -314,7 +315,7 @@ func (s *perfSampler) takeStock() error {
 	}
 	done := make(chan []*process, 1)
 	looks := quota.New(int64(stockTime), int64(leastStockTime))
-	go func() { done <- s.readProcesses(pids, looks) }()
+	go func() { done <- s.readProcesses(ctx, pids, looks) }()
 	tick := time.NewTicker(time.Second / 50)
 	defer tick.Stop()
 	for {
@@ -332,7 +333,7 @@ func (s *perfSampler) takeStock() error {
 }
 
 // readProcesses reads name and mappings of processes, as far as their users have time left.
-func (s *perfSampler) readProcesses(pids []int, looks *quota.Pool) []*process {
+func (s *perfSampler) readProcesses(ctx context.Context, pids []int, looks *quota.Pool) []*process {
 	found := make([]*process, len(pids))
 	next := make(chan int)
 	var workers sync.WaitGroup
@@ -340,7 +341,7 @@ func (s *perfSampler) readProcesses(pids []int, looks *quota.Pool) []*process {
 		workers.Go(func() {
 			for i := range next {
 				p := s.tracker.newProcess(uint32(pids[i]), 0, "")
-				if !looks.Spend(p.Account, func() { p.inventory(s.objects) }) {
+				if ctx.Err() != nil || !looks.Spend(p.Account, func() { p.inventory(s.objects) }) {
 					p.unknown = reason.NotRead
 				}
 				found[i] = p

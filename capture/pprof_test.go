@@ -49,7 +49,10 @@ func TestPprofSymbolizes(t *testing.T) {
 			if err := s.Run(context.Background()); err != nil {
 				t.Fatal(err)
 			}
-			r := s.Finish()
+			r, err := s.Finish(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
 			file := filepath.Join(t.TempDir(), "unsymbolized.pb.gz")
 			f, err := os.Create(file)
 			if err != nil {
@@ -69,7 +72,9 @@ func TestPprofSymbolizes(t *testing.T) {
 					}
 				}
 			}
-			r.Symbolize()
+			if _, err := r.Symbolize(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 			ours := int64(0)
 			for _, s := range r.Profile.Sample {
 				if l := s.Location[0]; l.Line != nil && l.Line[len(l.Line)-1].Function.Name == test.function {

@@ -141,8 +141,14 @@ func recordSession(t testing.TB, ctx context.Context, opts Options) (*pprof.Prof
 	if err := s.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	r := s.Finish()
-	misses := r.Symbolize()
+	r, err := s.Finish(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	misses, err := r.Symbolize(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := r.Profile.CheckValid(); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +161,7 @@ func startSession(t testing.TB, opts Options) *Session {
 	if opts.Frequency == 0 {
 		opts.Frequency = 499
 	}
-	s, err := Start(opts)
+	s, err := Start(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +372,7 @@ func recordEnds(t *testing.T, backend Backend) {
 		recordUntil(t, Options{Backend: backend, PIDs: []int{proctest.Start(t, file)}}, 1)
 	})
 	t.Run("no such process", func(t *testing.T) {
-		_, err := Start(Options{Backend: backend, PIDs: []int{1 << 22}})
+		_, err := Start(t.Context(), Options{Backend: backend, PIDs: []int{1 << 22}})
 		if err == nil || !strings.Contains(err.Error(), "no process") {
 			t.Errorf("got %v", err)
 		}

@@ -138,7 +138,7 @@ func TestStockShares(t *testing.T) {
 	} {
 		tr := newRoomTracker(t, c.bytes)
 		s := &perfSampler{tally: tr.tally, tracker: tr}
-		found := s.readProcesses([]int{root, other}, quota.New(c.time, 0))
+		found := s.readProcesses(t.Context(), []int{root, other}, quota.New(c.time, 0))
 		if found[0].unknown != reason.None || found[0].space.IsEmpty() {
 			t.Errorf("%s: root's process has %d mappings (%v)", name, found[0].space.Len(), found[0].unknown)
 		}

@@ -39,12 +39,13 @@ import (
 
 // Session is a recording. Its methods are for one goroutine.
 type Session struct {
-	opts    Options
-	sampler sampler
-	tally   *tally
-	watch   []int // pidfds of the processes and the command that are recorded
-	started time.Time
-	elapsed time.Duration // from the start of the samples to their end
+	opts     Options
+	sampler  sampler
+	tally    *tally
+	watch    []int // pidfds of the processes and the command that are recorded
+	started  time.Time
+	elapsed  time.Duration // from the start of the samples to their end
+	finished bool
 }
 
 // sampler is a way of taking samples: perfSampler, bpfSampler and stackmapSampler.
@@ -56,7 +57,7 @@ type sampler interface {
 	openProcess(pid int) error
 	openCommand(c *launch.Command) error
 	// prepare takes stock of what runs already.
-	prepare() error
+	prepare(ctx context.Context) error
 	// begin starts the samples, but those of a command, which start with it.
 	begin() error
 	// descriptors are readable when there is something to do in a round.
@@ -154,8 +155,9 @@ func (t *tally) throttle(r *perfdata.Throttle) {
 }
 
 // Start opens the events and takes stock of the processes that run. When the
-// error is nil the caller must Close the Session.
-func Start(opts Options) (*Session, error) {
+// error is nil the caller must Close the Session. When ctx is done before that, Start takes no further
+// process into its stock, and returns the error of ctx. The Session outlives ctx.
+func Start(ctx context.Context, opts Options) (*Session, error) {
 	if opts.Frequency == 0 {
 		opts.Frequency = DefaultFrequency
 	}
@@ -163,7 +165,7 @@ func Start(opts Options) (*Session, error) {
 		return nil, fmt.Errorf("a frequency of %d Hz is above kernel.perf_event_max_sample_rate, now %d", opts.Frequency, most)
 	}
 	s := &Session{opts: opts}
-	if err := s.start(); err != nil {
+	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	if err := reserve(reservedFiles); err != nil {
@@ -198,14 +200,17 @@ func reserve(n int) error {
 	return nil
 }
 
-func (s *Session) start() error {
+func (s *Session) start(ctx context.Context) error {
 	if err := s.newSampler(); err != nil {
 		return err
 	}
 	if err := s.openTargets(); err != nil {
 		return err
 	}
-	return s.sampler.prepare()
+	if err := s.sampler.prepare(ctx); err != nil {
+		return err
+	}
+	return ctx.Err()
 }
 
 // Run records until ctx is done, Options.Duration has passed or what is

@@ -70,8 +70,13 @@ func finished(t testing.TB, s *Session) *pprof.Profile {
 	if err := s.Run(context.Background()); err != nil {
 		t.Error(err)
 	}
-	r := s.Finish()
-	r.Symbolize()
+	r, err := s.Finish(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Symbolize(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	return r.Profile
 }
 

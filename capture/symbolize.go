@@ -31,24 +31,28 @@ const (
 // of the file, of which only the units are read that have a frame. A file with very much of it has
 // functions only, by its symbol tables, and a comment of the profile names the file. So it is with
 // the last files, if all together take seconds. No server is asked.
-func (r *Recording) Symbolize() profile.Misses {
-	ctx, cancel := context.WithTimeout(context.Background(), linesTime)
+//
+// When ctx is done, files that were not asked for stay without symbols, and the error is that of ctx.
+func (r *Recording) Symbolize(ctx context.Context) (profile.Misses, error) {
+	inTime, cancel := context.WithTimeout(ctx, linesTime)
 	defer cancel()
-	l := &liner{Recording: r, ctx: ctx, most: maxDebugInfo}
-	misses := profile.Symbolize(r.Profile, l)
+	l := &liner{Recording: r, inTime: inTime, most: maxDebugInfo}
+	misses, err := profile.Symbolize(ctx, r.Profile, l)
 	if len(l.left) > 0 {
 		r.Profile.Comments = append(r.Profile.Comments, profile.WithoutLinesNote(l.left))
 	}
-	return misses
+	return misses, err
 }
 
 // SymbolizeFunctions does what Symbolize does, but reads no debug information: functions come from the symbol tables.
-func (r *Recording) SymbolizeFunctions() profile.Misses { return profile.Symbolize(r.Profile, r) }
+func (r *Recording) SymbolizeFunctions(ctx context.Context) (profile.Misses, error) {
+	return profile.Symbolize(ctx, r.Profile, r)
+}
 
 var _ profile.Witness = (*Recording)(nil)
 
 // Claimed answers for a file whose identity is a claim, from the very file that the process had mapped.
-func (r *Recording) Claimed(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
+func (r *Recording) Claimed(ctx context.Context, b *profile.Binary, offsets []addr.Offset) []symbol.Result {
 	known := r.files[distinct{id: b.ID, path: b.Path, claimant: *b.Claimant, claim: unconfirmed}]
 	switch {
 	case known == nil || known.file == nil || *b.Claimant == (profile.Claimant{UID: profile.UnknownOwner}):
@@ -58,7 +62,7 @@ func (r *Recording) Claimed(b *profile.Binary, offsets []addr.Offset) []symbol.R
 	}
 	r.reading.Lock()
 	defer r.reading.Unlock()
-	known.file.EndWith(context.Background())
+	known.file.EndWith(ctx)
 	known.file.NoDWARF = true
 	results := known.file.LookupOffsets(offsets)
 	debuginfo.Detach(results)
@@ -67,15 +71,15 @@ func (r *Recording) Claimed(b *profile.Binary, offsets []addr.Offset) []symbol.R
 
 // Lookup answers for the files of the recording as SymbolizeFunctions does. It makes a Recording the
 // profile.Symbols of its profile.
-func (r *Recording) Lookup(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
-	return r.lookup(b, offsets, func(table *symbol.File) {
-		table.EndWith(context.Background())
+func (r *Recording) Lookup(ctx context.Context, b *profile.Binary, offsets []addr.Offset) []symbol.Result {
+	return r.lookup(ctx, b, offsets, func(table *symbol.File) {
+		table.EndWith(ctx)
 		table.NoDWARF = true
 	})
 }
 
 // lookup answers from an index of a file, or from the file as it is after the call of prepare.
-func (r *Recording) lookup(b *profile.Binary, offsets []addr.Offset, prepare func(*symbol.File)) []symbol.Result {
+func (r *Recording) lookup(ctx context.Context, b *profile.Binary, offsets []addr.Offset, prepare func(*symbol.File)) []symbol.Result {
 	known := r.files[distinctOf(b.ID, b.Content, b.Path)]
 	if known == nil {
 		known = r.files[distinct{id: b.ID, content: b.Content, path: b.Path}]
@@ -86,7 +90,7 @@ func (r *Recording) lookup(b *profile.Binary, offsets []addr.Offset, prepare fun
 	if results := r.prepared(b, offsets); results != nil {
 		return results
 	}
-	table, why := r.open(b, known)
+	table, why := r.open(ctx, b, known)
 	if table == nil {
 		return slices.Repeat([]symbol.Result{symbol.Miss(why)}, len(offsets))
 	}
@@ -100,27 +104,27 @@ func (r *Recording) lookup(b *profile.Binary, offsets []addr.Offset, prepare fun
 // A liner answers with lines and inlined calls, within bounds.
 type liner struct {
 	*Recording
-	ctx  context.Context // ends when there is no more time
-	most int64           // bytes of debug information of a file
+	inTime context.Context // ends when there is no more time for debug information
+	most   int64           // bytes of debug information of a file
 
 	mu   sync.Mutex
 	left []string // files whose debug information was not read
 }
 
 // Lookup answers for a file with lines, or without where they are beyond the bounds.
-func (l *liner) Lookup(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
+func (l *liner) Lookup(ctx context.Context, b *profile.Binary, offsets []addr.Offset) []symbol.Result {
 	reads, tooMuch := false, false
-	results := l.lookup(b, offsets, func(table *symbol.File) {
+	results := l.lookup(ctx, b, offsets, func(table *symbol.File) {
 		size := table.DebugSize()
-		tooMuch = size > l.most || size > 0 && l.ctx.Err() != nil
+		tooMuch = size > l.most || size > 0 && l.inTime.Err() != nil
 		table.NoDWARF = tooMuch
 		if reads = size > 0 && !tooMuch; reads {
-			table.EndWith(l.ctx)
+			table.EndWith(l.inTime)
 		}
 	})
-	if reads && l.ctx.Err() != nil {
+	if reads && l.inTime.Err() != nil {
 		tooMuch = true
-		results = l.Recording.Lookup(b, offsets)
+		results = l.Recording.Lookup(ctx, b, offsets)
 	}
 	if tooMuch && slices.ContainsFunc(results, lacksLine) {
 		l.mu.Lock()
@@ -151,12 +155,14 @@ func (r *Recording) prepared(b *profile.Binary, offsets []addr.Offset) []symbol.
 	return results
 }
 
-func (r *Recording) open(b *profile.Binary, known *identified) (*symbol.File, reason.Reason) {
-	finder := debuginfo.Finder{Careful: true}
+func (r *Recording) open(ctx context.Context, b *profile.Binary, known *identified) (*symbol.File, reason.Reason) {
+	q := debuginfo.Query{ID: b.ID, Content: b.Content, Rival: b.Rival, Local: true}
 	if known != nil && known.file != nil {
-		q := debuginfo.Query{ID: b.ID, Content: b.Content, Rival: b.Rival, File: known.file, Local: true}
-		return finder.Search(context.Background(), q)
+		q.File = known.file
+	} else {
+		q.Paths = []string{b.Path}
 	}
-	q := debuginfo.Query{ID: b.ID, Content: b.Content, Rival: b.Rival, Paths: []string{b.Path}, Local: true}
-	return finder.Search(context.Background(), q)
+	finder := debuginfo.Finder{Careful: true}
+	file, err := finder.Search(ctx, q)
+	return file, reason.Of(err)
 }

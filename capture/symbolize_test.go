@@ -28,7 +28,11 @@ func recordUnnamed(t *testing.T, program string) *Recording {
 	if err := s.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return s.Finish()
+	r, err := s.Finish(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // linesOf returns the lines of a function in a profile.
@@ -48,7 +52,9 @@ func TestRecordedLines(t *testing.T) {
 	needPerf(t)
 	program := proctest.BuildC(t, "-g")
 	r := recordUnnamed(t, program)
-	r.Symbolize()
+	if _, err := r.Symbolize(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	if lines := linesOf(r.Profile, "burn"); len(lines) == 0 || slices.Contains(lines, 0) {
 		t.Errorf("burn in lines %v", lines)
 	}
@@ -64,7 +70,7 @@ func TestRecordedLinesByIndex(t *testing.T) {
 	for name, program := range map[string]string{"C": proctest.BuildC(t, "-g", "-O2"), "Go": proctest.BuildGo(t)} {
 		t.Run(name, func(t *testing.T) {
 			r := recordUnnamed(t, program)
-			l := &liner{Recording: r, ctx: t.Context(), most: maxDebugInfo}
+			l := &liner{Recording: r, inTime: t.Context(), most: maxDebugInfo}
 			b, results := l.ask(t, program)
 			file, err := symbol.OpenFile(program)
 			if err != nil {
@@ -101,7 +107,7 @@ func (l *liner) ask(t *testing.T, file string) (*profile.Binary, []symbol.Result
 			}
 		}
 		if len(at) > 0 {
-			return &b, l.Lookup(&b, at)
+			return &b, l.Lookup(t.Context(), &b, at)
 		}
 	}
 	t.Fatalf("no frames in %s", file)
@@ -117,8 +123,8 @@ func TestLinesHaveBounds(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, l := range map[string]*liner{
-		"size": {Recording: r, ctx: t.Context(), most: 16},
-		"time": {Recording: r, ctx: over, most: maxDebugInfo},
+		"size": {Recording: r, inTime: t.Context(), most: 16},
+		"time": {Recording: r, inTime: over, most: maxDebugInfo},
 	} {
 		_, results := l.ask(t, program)
 		for _, one := range results {

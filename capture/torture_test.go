@@ -579,7 +579,10 @@ func recordDuring(t testing.TB, opts Options, during func()) ([]sampled, Stats) 
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	r := s.Finish()
+	r, err := s.Finish(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	if n := s.Stats().Disagreed; n > 0 {
 		t.Errorf("the kernel side read %d identities that the files did not have", n)
 	}

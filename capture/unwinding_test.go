@@ -296,7 +296,9 @@ func unwindersAgree(t *testing.T, args []string) {
 	if err := s.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.Finish()
+	if _, err := s.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	t.Logf("%d samples agree, %d do not, %d came before their tables, %d copies were too short", same, other, unfinished, cut)
 	testenv.AtMost(t, "copies of stacks of "+strings.Join(args, " ")+" that were too short", int64(cut), int64(same+cut), 0.15)
 }

@@ -65,9 +65,9 @@ func contentAt(t *testing.T, name string) buildid.Content {
 // nameAt returns what a Library says of an address, or why it says nothing.
 func nameAt(t *testing.T, l *Library, q Query, v addr.Virt) string {
 	t.Helper()
-	s, why := l.Get(t.Context(), Request{Query: q})
-	if s == nil {
-		return why.Code()
+	s, err := l.Get(t.Context(), Request{Query: q})
+	if err != nil {
+		return reason.Of(err).Code()
 	}
 	defer s.Close()
 	r := s.LookupVirt(v)
@@ -339,8 +339,8 @@ func checkAlone(t *testing.T, debug string, v *version) {
 		l := &Library{Finder: Finder{Dirs: []string{}, Extra: []string{debug}}, Indexes: Indexes{Dir: t.TempDir()}}
 		l.Finder.Uncompared = func(_ buildid.ID, path string) { told = path }
 		q := Query{ID: v.id, Content: v.content, Rival: c.rival, Mapped: c.mapped, Local: true}
-		s, why := l.Get(t.Context(), Request{Query: q})
-		got := why.Code()
+		s, err := l.Get(t.Context(), Request{Query: q})
+		got := reason.Of(err).Code()
 		if s != nil {
 			r := s.LookupOffset(offset)
 			if got = r.Reason.Code(); len(r.Frames) > 0 {

@@ -134,7 +134,7 @@ type Query struct {
 func (q *Query) ofKernel() bool { return q.Kernel || q.Module != "" }
 
 // Search returns the file with an identity, joined with its debug file, or one of them
-// if the other is not found, for the caller to close. With neither it returns why the
+// if the other is not found, for the caller to close. With neither the error is the reason.Reason why the
 // first file that was there is not the one. Servers are asked until ctx is done.
 //
 // A build ID is a claim. A file whose content is not that of the Query is not the file;
@@ -142,18 +142,21 @@ func (q *Query) ofKernel() bool { return q.Kernel || q.Module != "" }
 // Paths, and nothing is returned if there are several contents that are believed equally.
 // A debug file must have the program headers of the file, and be as trustworthy. Where files of
 // other content have the build ID, it must be of the owner of the file, or named.
-func (f *Finder) Search(ctx context.Context, q Query) (*symbol.File, reason.Reason) {
+func (f *Finder) Search(ctx context.Context, q Query) (*symbol.File, error) {
 	s := f.newSearch(ctx, q)
 	if why := s.findProgram(nil); why != reason.None {
 		return nil, why
 	}
 	found, why := s.complete()
-	return found.file, why
+	if found.file == nil {
+		return nil, why
+	}
+	return found.file, nil
 }
 
 // Open returns what Search finds on this machine. The candidates are paths where the
 // file itself may be.
-func (f *Finder) Open(id buildid.ID, candidates ...string) (*symbol.File, reason.Reason) {
+func (f *Finder) Open(id buildid.ID, candidates ...string) (*symbol.File, error) {
 	return f.Search(context.Background(), Query{ID: id, Paths: candidates, Local: true})
 }
 
@@ -164,16 +167,16 @@ func (f *Finder) Complete(id buildid.ID, file *symbol.File) *symbol.File {
 	return file
 }
 
-// Find returns the path on this machine of the debug file with this identity, or why
-// there is none.
-func (f *Finder) Find(id buildid.ID) (path string, why reason.Reason) {
+// Find returns the path on this machine of the debug file with this identity. The error is
+// the reason.Reason why there is none.
+func (f *Finder) Find(id buildid.ID) (path string, err error) {
 	s := f.localSearch(id)
 	file := s.find(wantDebug)
 	if file == nil {
 		return "", s.why
 	}
 	defer file.Close()
-	return file.Name(), reason.None
+	return file.Name(), nil
 }
 
 func (f *Finder) localSearch(id buildid.ID) *search {
@@ -221,8 +224,8 @@ func (f *Finder) openNamed(path string, named bool) (*symbol.File, error) {
 }
 
 // OpenOwned opens the file with this identity at a path of this process's mount namespace, for the caller to close,
-// if this user owns it on a file system that shows true owners. It says why not.
-func (f *Finder) OpenOwned(id buildid.ID, path string, uid int64) (*symbol.File, reason.Reason) {
+// if this user owns it on a file system that shows true owners. The error is the reason.Reason why there is none.
+func (f *Finder) OpenOwned(id buildid.ID, path string, uid int64) (*symbol.File, error) {
 	r, err := f.view().OpenFile(path)
 	if err != nil {
 		return nil, whyNot(err)
@@ -232,7 +235,8 @@ func (f *Finder) OpenOwned(id buildid.ID, path string, uid int64) (*symbol.File,
 		return nil, reason.NotBelieved
 	}
 	file, err := symbol.Take(r, path, nil)
-	return ifIs(id, file, err)
+	file, why := ifIs(id, file, err)
+	return file, why.Err()
 }
 
 // suits reports whether a file is of use as the file itself, or as a debug file.

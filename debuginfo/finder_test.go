@@ -37,7 +37,7 @@ func TestFindEveryDebugFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if path, why := new(Finder).Find(id); path != name || why != reason.None {
+		if path, why := new(Finder).Find(id); path != name || why != nil {
 			t.Errorf("%v: found %q, %v; want %s", id, path, why, name)
 		}
 	}
@@ -185,7 +185,7 @@ func TestNamesProveNothing(t *testing.T) {
 		t.Errorf("found %q, %v", got, why)
 	}
 	both := Finder{Dirs: []string{dir, "/usr/lib/debug"}}
-	if got, why := both.Find(id); !strings.HasPrefix(got, system) || why != reason.None {
+	if got, why := both.Find(id); !strings.HasPrefix(got, system) || why != nil {
 		t.Errorf("found %q, %v", got, why)
 	}
 	f, why := wrong.Open(id, name)
@@ -276,7 +276,7 @@ func TestOpenByHash(t *testing.T) {
 	if err := os.WriteFile(program, []byte("another file"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if s, why := l.Open(t.Context(), info.Also, program); s != nil || why == reason.None {
+	if s, why := l.Open(t.Context(), info.Also, program); s != nil || why == nil {
 		t.Errorf("by the hash of another file: %v, %v", s, why)
 	}
 }

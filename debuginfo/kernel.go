@@ -12,18 +12,18 @@ import (
 
 // OpenKernel returns the symbols of a kernel, for the caller to close. Its offsets count
 // from _text, which no KASLR moves: vmlinux, the kernel's ELF file, says which virtual
-// address that is.
-func (l *Library) OpenKernel(ctx context.Context, id buildid.ID, addresses int) (Symbols, reason.Reason) {
-	s, why := l.Get(ctx, Request{Query: Query{ID: id, Kernel: true}, Addresses: addresses})
-	if s == nil {
-		return nil, why
+// address that is. The error is the reason.Reason why there are none.
+func (l *Library) OpenKernel(ctx context.Context, id buildid.ID, addresses int) (Symbols, error) {
+	s, err := l.Get(ctx, Request{Query: Query{ID: id, Kernel: true}, Addresses: addresses})
+	if err != nil {
+		return nil, err
 	}
 	text, ok := textOf(s)
 	if !ok {
 		s.Close()
 		return nil, reason.BadSymbols
 	}
-	return &placed{s, func(o addr.Offset) (addr.Virt, bool) { return text + addr.Virt(o), true }}, reason.None
+	return &placed{s, func(o addr.Offset) (addr.Virt, bool) { return text + addr.Virt(o), true }}, nil
 }
 
 // textOf returns the address of _text in a kernel: it is where the code begins
@@ -45,15 +45,16 @@ func textOf(s Symbols) (addr.Virt, bool) {
 
 // OpenModule returns the symbols of a kernel module, for the caller to close. Its offsets
 // count from where the kernel put the module's code. The name is that in /proc/modules.
-func (l *Library) OpenModule(ctx context.Context, id buildid.ID, name string) (Symbols, reason.Reason) {
+// The error is the reason.Reason why there are none.
+func (l *Library) OpenModule(ctx context.Context, id buildid.ID, name string) (Symbols, error) {
 	if runtime.GOARCH != "amd64" {
 		return nil, reason.NotLookedUp // see File.ModuleVirt
 	}
-	file, why := l.Finder.Search(ctx, Query{ID: id, Module: name})
-	if file == nil {
-		return nil, why
+	file, err := l.Finder.Search(ctx, Query{ID: id, Module: name})
+	if err != nil {
+		return nil, err
 	}
-	return &placed{file, file.ModuleVirt}, reason.None
+	return &placed{file, file.ModuleVirt}, nil
 }
 
 // placed are symbols of code whose offsets do not count from the start of a file. Where

@@ -96,9 +96,9 @@ func WorthIndexing(size int64, addresses int) bool {
 }
 
 // Open returns the symbols of the file with this identity, for the caller to close.
-// The candidates are paths where that file may be. Without any it says why the first
-// candidate that exists is not the file.
-func (l *Library) Open(ctx context.Context, id buildid.ID, candidates ...string) (Symbols, reason.Reason) {
+// The candidates are paths where that file may be. The error is the reason.Reason why there are no
+// symbols: why the first candidate that exists is not the file.
+func (l *Library) Open(ctx context.Context, id buildid.ID, candidates ...string) (Symbols, error) {
 	return l.Get(ctx, Request{Query: Query{ID: id, Paths: candidates}})
 }
 
@@ -126,14 +126,17 @@ func (l *Library) OpenFile(ctx context.Context, name string) (Symbols, error) {
 	return s, nil
 }
 
-// Get returns the symbols that are requested, for the caller to close, or why there are
+// Get returns the symbols that are requested, for the caller to close, or the reason.Reason why there are
 // none. Its Query's File is given back, if it is not in use. Where an index turns out to be damaged while
 // it answers, it is removed, and what Get returns without it answers.
-func (l *Library) Get(ctx context.Context, r Request) (Symbols, reason.Reason) {
+func (l *Library) Get(ctx context.Context, r Request) (Symbols, error) {
 	s, why := l.get(ctx, r)
+	if s == nil {
+		return nil, why
+	}
 	x, ok := s.(*symbol.Index)
 	if !ok {
-		return l.place(s, &r.Query), why
+		return l.place(s, &r.Query), nil
 	}
 	if r.File != nil {
 		r.Paths, r.File = append(slices.Clip(r.Paths), r.File.Name()), nil
@@ -147,7 +150,7 @@ func (l *Library) Get(ctx context.Context, r Request) (Symbols, reason.Reason) {
 		}
 		return s
 	}
-	return l.place(x, &r.Query), why
+	return l.place(x, &r.Query), nil
 }
 
 func (l *Library) get(ctx context.Context, r Request) (Symbols, reason.Reason) {
@@ -155,11 +158,7 @@ func (l *Library) get(ctx context.Context, r Request) (Symbols, reason.Reason) {
 	case r.ID.IsZero():
 		return l.unidentified(ctx, r)
 	case r.ID.Kind() == buildid.HTL: // by which no index is kept: other builds have it, too
-		if file, why := l.Finder.Search(ctx, r.Query); file == nil {
-			return nil, why
-		} else {
-			return file, reason.None
-		}
+		return l.found(ctx, r.Query)
 	}
 	x := l.remote(ctx, r.Query)
 	if x == nil {
@@ -278,8 +277,16 @@ func (l *Library) unidentified(ctx context.Context, r Request) (Symbols, reason.
 	if r.File == nil {
 		return nil, reason.NoIdentity
 	}
-	file, why := l.Finder.Search(ctx, r.Query)
-	return file, why
+	return l.found(ctx, r.Query)
+}
+
+// found returns the file that the Finder finds.
+func (l *Library) found(ctx context.Context, q Query) (Symbols, reason.Reason) {
+	file, err := l.Finder.Search(ctx, q)
+	if err != nil {
+		return nil, reason.Of(err)
+	}
+	return file, reason.None
 }
 
 func (l *Library) pays(file *symbol.File, addresses int) bool {

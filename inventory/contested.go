@@ -127,8 +127,8 @@ func (c *Code) open(pid int) (f *os.File, done func()) {
 		p.Close()
 		return nil, nil
 	}
-	file, _, err := p.OpenFile(v)
-	if err != nil || file == nil {
+	file, err := p.OpenFile(v)
+	if err != nil {
 		p.Close()
 		return nil, nil
 	}

@@ -23,8 +23,8 @@ type File struct {
 }
 
 // OpenFile opens the file that v maps, through whichever door there is. Nothing
-// but that very file is returned; the reason says why there is none. An error
-// means that p could not be asked. A file of a file system that may not answer
+// but that very file is returned. The error is the reason.Reason why there is none, or an
+// Error where p could not be asked. A file of a file system that may not answer
 // (FUSE, a network) is not opened, because that may take for ever: see Open.
 //
 // These facts prove that a file is the mapped one: its device and inode are
@@ -34,9 +34,15 @@ type File struct {
 // afterwards: as long as it exists its inode number cannot have been given to
 // another file. On overlayfs, where writing to a file puts a new one in the same
 // place, the memory of the process must agree with the file as well.
-func (p *Process) OpenFile(v VMA) (*File, reason.Reason, error) {
+func (p *Process) OpenFile(v VMA) (*File, error) {
 	f, why, err := p.openFile(v)
-	return f, why, p.wrap(err)
+	switch {
+	case err != nil:
+		return nil, p.wrap(err)
+	case f == nil:
+		return nil, why
+	}
+	return f, nil
 }
 
 func (p *Process) openFile(v VMA) (*File, reason.Reason, error) {

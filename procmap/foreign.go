@@ -42,15 +42,19 @@ type Content interface {
 
 // Open opens the file that v maps for reading, as OpenFile does, and those that OpenFile
 // leaves alone because their file systems may not answer through another process.
-func (p *Process) Open(v VMA) (Content, reason.Reason, error) {
-	f, why, err := p.OpenFile(v)
-	if f != nil {
-		return f, why, nil
+func (p *Process) Open(v VMA) (Content, error) {
+	f, err := p.OpenFile(v)
+	switch {
+	case err == nil:
+		return f, nil
+	case !errors.Is(err, reason.FileUnresponsive):
+		return nil, err
 	}
-	if err != nil || why != reason.FileUnresponsive {
-		return nil, why, err
+	c, why, err := p.openAside(v)
+	if c == nil && err == nil {
+		err = why
 	}
-	return p.openAside(v)
+	return c, err
 }
 
 // inProcess is what a helper is asked about.
@@ -225,11 +229,11 @@ var contentAside = aside.New("procmap.content", func(q claimed) (content string,
 // its file system may not answer, and another process reads in time that it claims the
 // identity. In all other cases the content is unknown.
 func (p *Process) ContentAside(v VMA, id buildid.ID) (c buildid.Content) {
-	f, why, err := p.OpenFile(v)
-	if f != nil {
+	f, err := p.OpenFile(v)
+	if err == nil {
 		f.Close()
 	}
-	if err != nil || why != reason.FileUnresponsive {
+	if !errors.Is(err, reason.FileUnresponsive) {
 		return c
 	}
 	text, err := contentAside.Ask(v.about(), claimed{inProcess{p.tid, p.method, v}, id.String()})

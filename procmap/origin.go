@@ -57,8 +57,8 @@ func (p *Process) UnlikeOrigin(v VMA, pages []Pages) ([]Pages, error) {
 // unlikeHole returns the pages of v that have not the bytes of the file that the hole is in, or are
 // not known to have them.
 func (p *Process) unlikeHole(h hole, v VMA, pages []Pages) []Pages {
-	file, _, err := p.OpenFile(h.below)
-	if file == nil || err != nil {
+	file, err := p.OpenFile(h.below)
+	if err != nil {
 		return pages
 	}
 	defer file.Close()

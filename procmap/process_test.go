@@ -111,7 +111,7 @@ func askEverything(p *Process, v VMA) map[string]error {
 	_, errs["All"] = p.All()
 	_, errs["Executable"] = p.Executable()
 	_, errs["Translate"] = p.Translate([]addr.Abs{v.Start})
-	f, _, err := p.OpenFile(v)
+	f, err := p.OpenFile(v)
 	if f != nil {
 		f.Close()
 	}
@@ -120,7 +120,7 @@ func askEverything(p *Process, v VMA) map[string]error {
 	_, errs["Identity"] = p.Identity(v)
 	_, errs["Identity of [vdso]"] = p.Identity(VMA{Start: v.Start, End: v.End, Perm: Exec, Name: "[vdso]"})
 	v.Name, v.Inode = "/no/such/file (deleted)", v.Inode+1
-	_, _, errs["OpenFile of no file"] = p.OpenFile(v)
+	_, errs["OpenFile of no file"] = p.OpenFile(v)
 	return errs
 }
 

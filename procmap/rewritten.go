@@ -136,8 +136,8 @@ func (p *Process) unlike(v VMA, own []Pages) []Pages {
 	if p.compared.Load() >= maxCompared {
 		return own
 	}
-	file, _, err := p.OpenFile(v)
-	if file == nil || err != nil {
+	file, err := p.OpenFile(v)
+	if err != nil {
 		return own
 	}
 	defer file.Close()

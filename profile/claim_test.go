@@ -2,6 +2,7 @@ package profile_test
 
 import (
 	"bytes"
+	"context"
 	"math"
 	"slices"
 	"strings"
@@ -134,7 +135,7 @@ func TestMergedContents(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			misses := profile.Symbolize(p, believer{})
+			misses, _ := profile.Symbolize(t.Context(), p, believer{})
 			m := p.Mapping[slices.IndexFunc(p.Mapping, func(m *pprof.Mapping) bool { return m.Offset == 0x1000 })]
 			if got := profile.Proofs(p)[m]; got != test.want {
 				t.Errorf("%s: %v, want %v", name, got, test.want)
@@ -179,14 +180,14 @@ func TestClaimantsAreDoubted(t *testing.T) {
 // believer has a name for whatever it is asked.
 type believer struct{}
 
-func (believer) Lookup(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
+func (believer) Lookup(_ context.Context, b *profile.Binary, offsets []addr.Offset) []symbol.Result {
 	return slices.Repeat([]symbol.Result{{Frames: []symbol.Frame{{Func: "malloc", Linkage: "malloc"}}}}, len(offsets))
 }
 
 // TestClaimsGetNoNames asks symbols that know nothing of owners: the proven file has a name, and no claim.
 func TestClaimsGetNoNames(t *testing.T) {
 	p := claimedProfile(claimedBinaries(t), false)
-	misses := profile.Symbolize(p, believer{})
+	misses, _ := profile.Symbolize(t.Context(), p, believer{})
 	for _, l := range p.Location {
 		switch isClaimed := profile.IsClaimed(l.Mapping); {
 		case isClaimed && (len(l.Line) > 0 || misses[l] != reason.Unproven):

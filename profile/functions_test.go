@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"context"
 	"math"
 	"slices"
 	"testing"
@@ -37,7 +38,7 @@ func TestNameUnknownKeepsStarts(t *testing.T) {
 	lib := m.Mapping("/lib/libz.so.1", proftest.LibID, 0x400000)
 	a, b := m.Location(lib, 0x401000), m.Location(lib, 0x402000)
 	m.Sample("", 0, 1, a, b)
-	NameStarts(m.Profile, oneStart{})
+	NameStarts(t.Context(), m.Profile, oneStart{})
 	NameUnknown(m.Profile)
 	if first, second := a.Line[0].Function, b.Line[0].Function; first.Name != "libz.so.1+0x1000" || second.Name != "libz.so.1 [unknown]" ||
 		!IsUnnamed(first) || !IsUnnamed(second) {
@@ -46,7 +47,7 @@ func TestNameUnknownKeepsStarts(t *testing.T) {
 	if n := MeasureCoverage(m.Profile, nil).Symbolized; n != 0 {
 		t.Errorf("%d frames count as symbolized", n)
 	}
-	Symbolize(m.Profile, &fakeSymbols{names: map[string]string{proftest.LibID: "lib"}})
+	_, _ = Symbolize(t.Context(), m.Profile, &fakeSymbols{names: map[string]string{proftest.LibID: "lib"}})
 	if !symbolized(a) || !symbolized(b) || IsUnnamed(a.Line[0].Function) || IsUnnamed(b.Line[0].Function) {
 		t.Errorf("symbols left %v and %v", a.Line, b.Line)
 	}
@@ -55,7 +56,7 @@ func TestNameUnknownKeepsStarts(t *testing.T) {
 // oneStart knows the first of the functions that it is asked for.
 type oneStart struct{}
 
-func (oneStart) Starts(_ *Binary, offsets []addr.Offset) []addr.Offset {
+func (oneStart) Starts(_ context.Context, _ *Binary, offsets []addr.Offset) []addr.Offset {
 	starts := slices.Repeat([]addr.Offset{symbol.NoStart}, len(offsets))
 	starts[0] = 0x1000
 	return starts
@@ -65,7 +66,7 @@ func (oneStart) Starts(_ *Binary, offsets []addr.Offset) []addr.Offset {
 func TestFunctionIDsAreFree(t *testing.T) {
 	p := proftest.Mixed()
 	p.Function[0].ID, p.Function[1].ID, p.Function[2].ID = math.MaxUint64, 7, 1
-	Symbolize(p, &fakeSymbols{names: map[string]string{proftest.LibID: "lib", proftest.KernelID: "kernel"}})
+	_, _ = Symbolize(t.Context(), p, &fakeSymbols{names: map[string]string{proftest.LibID: "lib", proftest.KernelID: "kernel"}})
 	NameUnknown(p)
 	if err := p.CheckValid(); err != nil {
 		t.Error(err)

@@ -30,7 +30,7 @@ func FuzzRead(f *testing.F) {
 			}
 			return
 		}
-		misses := Symbolize(p, &fakeSymbols{names: map[string]string{proftest.AppID: "app"}})
+		misses, _ := Symbolize(t.Context(), p, &fakeSymbols{names: map[string]string{proftest.AppID: "app"}})
 		if err := p.CheckValid(); err != nil {
 			t.Fatalf("symbolized profile: %v", err)
 		}

@@ -275,11 +275,11 @@ func FuzzReadMade(f *testing.F) {
 		if err := p.Copy().WriteUncompressed(&once); err != nil {
 			t.Fatal(err)
 		}
-		misses := Symbolize(p, &fakeSymbols{names: map[string]string{proftest.AppID: "app"}})
+		misses, _ := Symbolize(t.Context(), p, &fakeSymbols{names: map[string]string{proftest.AppID: "app"}})
 		if err := p.CheckValid(); err != nil {
 			t.Fatalf("symbolized profile: %v", err)
 		}
-		Resymbolize(p, &fakeSymbols{names: map[string]string{proftest.LibID: "lib"}})
+		_, _ = Resymbolize(t.Context(), p, &fakeSymbols{names: map[string]string{proftest.LibID: "lib"}})
 		c := MeasureCoverage(p, misses)
 		if overflow := c.Frames < 0 || c.Frames > 1<<32; !overflow && (c.Identified > c.Frames || c.Symbolized > c.Frames) {
 			t.Errorf("impossible coverage %+v", c)

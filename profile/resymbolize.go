@@ -1,20 +1,22 @@
 package profile
 
 import (
+	"context"
+
 	pprof "github.com/google/pprof/profile"
 )
 
 // Resymbolize gives functions and lines to the locations of p, also to those that
 // have some already, which keep them only where s has none. It returns the reasons for
-// those that stay without.
-func Resymbolize(p *pprof.Profile, s Symbols) Misses {
+// those that stay without, and an error as Symbolize does.
+func Resymbolize(ctx context.Context, p *pprof.Profile, s Symbols) (Misses, error) {
 	kept := map[*pprof.Location][]pprof.Line{}
 	for _, l := range p.Location {
 		if symbolized(l) {
 			kept[l], l.Line = l.Line, nil
 		}
 	}
-	misses := Symbolize(p, s)
+	misses, err := Symbolize(ctx, p, s)
 	for l, lines := range kept {
 		if !symbolized(l) {
 			l.Line = lines
@@ -22,7 +24,7 @@ func Resymbolize(p *pprof.Profile, s Symbols) Misses {
 		}
 	}
 	dropUnused(p)
-	return misses
+	return misses, err
 }
 
 // dropUnused takes the functions out of p that no location has any more.

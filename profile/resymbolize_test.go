@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"context"
 	"testing"
 
 	pprof "github.com/google/pprof/profile"
@@ -17,7 +18,7 @@ type oneFile struct {
 	offsets map[addr.Offset]string
 }
 
-func (f oneFile) Lookup(b *Binary, offsets []addr.Offset) []symbol.Result {
+func (f oneFile) Lookup(_ context.Context, b *Binary, offsets []addr.Offset) []symbol.Result {
 	results := make([]symbol.Result, len(offsets))
 	for i, o := range offsets {
 		name := f.offsets[o]
@@ -40,7 +41,7 @@ func TestResymbolize(t *testing.T) {
 	dark := m.Location(app, 0x404000)
 	foreign := m.Location(nowhere, 0x1000, "foreign")
 	m.Sample("app", 1, 1, stale, kept, bare, dark, foreign)
-	misses := Resymbolize(m.Profile, oneFile{proftest.AppID, map[addr.Offset]string{0x2000: "right", 0x4000: "new"}})
+	misses, _ := Resymbolize(t.Context(), m.Profile, oneFile{proftest.AppID, map[addr.Offset]string{0x2000: "right", 0x4000: "new"}})
 	for l, want := range map[*pprof.Location]string{stale: "right", kept: "kept", bare: "new", foreign: "foreign", dark: ""} {
 		got := ""
 		for _, line := range l.Line {

@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"context"
 	"slices"
 	"sync"
 
@@ -18,20 +19,21 @@ import (
 type Symbols interface {
 	// Lookup returns one Result for each of the offsets in a file. Path of the Binary is
 	// where the file was when the profile was made: a place to look, and no proof that
-	// the file there now is that one. Segments are the mappings of the profile.
-	Lookup(b *Binary, offsets []addr.Offset) []symbol.Result
+	// the file there now is that one. Segments are the mappings of the profile. When ctx is done, what
+	// is not found yet is missed.
+	Lookup(ctx context.Context, b *Binary, offsets []addr.Offset) []symbol.Result
 }
 
 // A Liner is Symbols that know in less time that they have no source lines.
 type Liner interface {
 	// Lines answers as Lookup does, or with misses if it has no lines.
-	Lines(b *Binary, offsets []addr.Offset) []symbol.Result
+	Lines(ctx context.Context, b *Binary, offsets []addr.Offset) []symbol.Result
 }
 
 // A Witness is Symbols that know whose word a file is. Others are not asked for a file whose identity is a claim.
 type Witness interface {
 	// Claimed answers as Lookup does, for a Binary with a Claimant: from a file of that claimant alone.
-	Claimed(b *Binary, offsets []addr.Offset) []symbol.Result
+	Claimed(ctx context.Context, b *Binary, offsets []addr.Offset) []symbol.Result
 }
 
 // Misses has for locations without symbols why they have none.
@@ -41,11 +43,12 @@ type Misses map[*pprof.Location]reason.Reason
 // returns the reasons for those that stay without. Locations that have lines keep
 // what they have; those that only have names, as the symbol tables of a stripped
 // file know them, get lines if they are known now. Each file is asked for once,
-// several files at the same time.
-func Symbolize(p *pprof.Profile, s Symbols) Misses {
+// several files at the same time. When ctx is done, no further file is asked for: the reason of its
+// locations is reason.NotLookedUp, and the error is that of ctx.
+func Symbolize(ctx context.Context, p *pprof.Profile, s Symbols) (Misses, error) {
 	misses := Misses{}
 	files := unsymbolized(p, misses)
-	lookup(files, s)
+	lookup(ctx, files, s)
 	functions := functionsOf(p)
 	for _, f := range files {
 		for i, l := range f.locations {
@@ -60,7 +63,7 @@ func Symbolize(p *pprof.Profile, s Symbols) Misses {
 			}
 		}
 	}
-	return misses
+	return misses, ctx.Err()
 }
 
 // maxSegments bounds the mappings of a file. One that other programs have recorded is in many processes.
@@ -141,13 +144,13 @@ func unsymbolized(p *pprof.Profile, misses Misses) []*file {
 const atOnce = 16
 
 // lookup fills in the results of the files.
-func lookup(files []*file, s Symbols) {
+func lookup(ctx context.Context, files []*file, s Symbols) {
 	todo := make(chan *file)
 	var workers sync.WaitGroup
 	for range min(atOnce, len(files)) {
 		workers.Go(func() {
 			for f := range todo {
-				f.lookup(s)
+				f.lookup(ctx, s)
 			}
 		})
 	}
@@ -159,7 +162,7 @@ func lookup(files []*file, s Symbols) {
 }
 
 // lookup fills in the results.
-func (f *file) lookup(s Symbols) {
+func (f *file) lookup(ctx context.Context, s Symbols) {
 	offsets := make([]addr.Offset, len(f.locations))
 	for i, l := range f.locations {
 		offsets[i] = FileOffset(l)
@@ -167,14 +170,16 @@ func (f *file) lookup(s Symbols) {
 	liner, isLiner := s.(Liner)
 	witness, isWitness := s.(Witness)
 	switch {
+	case ctx.Err() != nil:
+		f.results = slices.Repeat([]symbol.Result{symbol.Miss(reason.NotLookedUp)}, len(offsets))
 	case f.binary.Claimant != nil && isWitness:
-		f.results = witness.Claimed(&f.binary, offsets)
+		f.results = witness.Claimed(ctx, &f.binary, offsets)
 	case f.binary.Claimant != nil:
 		f.results = slices.Repeat([]symbol.Result{symbol.Miss(reason.Unproven)}, len(offsets))
 	case isLiner && f.named:
-		f.results = liner.Lines(&f.binary, offsets)
+		f.results = liner.Lines(ctx, &f.binary, offsets)
 	default:
-		f.results = s.Lookup(&f.binary, offsets)
+		f.results = s.Lookup(ctx, &f.binary, offsets)
 	}
 	for i, r := range f.results {
 		f.results[i] = r.Named() // a profile is about functions

@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ type fakeSymbols struct {
 	asked map[string]int // by identity and path
 }
 
-func (f *fakeSymbols) Lookup(b *Binary, offsets []addr.Offset) []symbol.Result {
+func (f *fakeSymbols) Lookup(_ context.Context, b *Binary, offsets []addr.Offset) []symbol.Result {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.asked == nil {
@@ -62,7 +63,7 @@ func TestSymbolizeFillsWhatIsMissing(t *testing.T) {
 			before[l] = lines(l)
 		}
 	}
-	misses := Symbolize(p, symbols)
+	misses, _ := Symbolize(t.Context(), p, symbols)
 	if err := p.CheckValid(); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ type slowSymbols struct {
 	asked chan struct{}
 }
 
-func (s slowSymbols) Lookup(b *Binary, offsets []addr.Offset) []symbol.Result {
+func (s slowSymbols) Lookup(_ context.Context, b *Binary, offsets []addr.Offset) []symbol.Result {
 	if b.ID.String() == s.last {
 		close(s.asked)
 	}
@@ -123,7 +124,7 @@ func TestSlowFilesKeepNobodyWaiting(t *testing.T) {
 		last = fmt.Sprintf("%040x", i+1)
 		m.Sample("p", 1, 1, m.Location(m.Mapping("/bin/"+last, last, 0x400000), 0x400000))
 	}
-	if misses := Symbolize(m.Profile, slowSymbols{last, make(chan struct{})}); len(misses) != atOnce {
+	if misses, _ := Symbolize(t.Context(), m.Profile, slowSymbols{last, make(chan struct{})}); len(misses) != atOnce {
 		t.Errorf("%d misses", len(misses))
 	}
 }
@@ -141,7 +142,7 @@ func TestSymbolizeAddsLines(t *testing.T) {
 		m.Sample("p", 1, 1, l)
 		at[id] = l
 	}
-	if misses := Symbolize(m.Profile, symbols); len(misses) != 0 {
+	if misses, _ := Symbolize(t.Context(), m.Profile, symbols); len(misses) != 0 {
 		t.Errorf("misses %v", misses)
 	}
 	if got := at[known].Line; len(got) != 2 || got[0].Line != 7 || got[1].Function.Name != "better" || !at[known].Mapping.HasLineNumbers {
@@ -180,7 +181,7 @@ func TestSymbolizeAsksOnceAndSharesFunctions(t *testing.T) {
 			m.Sample("p", 1, 1, m.Location(mapping, uint64(0x400000+j)))
 		}
 	}
-	if misses := Symbolize(m.Profile, symbols); len(misses) != 0 {
+	if misses, _ := Symbolize(t.Context(), m.Profile, symbols); len(misses) != 0 {
 		t.Errorf("%d misses", len(misses))
 	}
 	if err := m.Profile.CheckValid(); err != nil {
@@ -200,7 +201,7 @@ func TestSymbolizeIsDeterministic(t *testing.T) {
 	text := func() string {
 		p := proftest.Mixed()
 		proftest.Strip(p)
-		Symbolize(p, &fakeSymbols{names: map[string]string{proftest.LibID: "lib", proftest.AppID: "app", proftest.KernelID: "k"}})
+		_, _ = Symbolize(t.Context(), p, &fakeSymbols{names: map[string]string{proftest.LibID: "lib", proftest.AppID: "app", proftest.KernelID: "k"}})
 		return p.String()
 	}
 	want := text()
@@ -213,9 +214,9 @@ func TestSymbolizeIsDeterministic(t *testing.T) {
 
 func TestSymbolizeTwiceChangesNothing(t *testing.T) {
 	p := proftest.Mixed()
-	Symbolize(p, &fakeSymbols{names: map[string]string{proftest.LibID: "lib"}})
+	_, _ = Symbolize(t.Context(), p, &fakeSymbols{names: map[string]string{proftest.LibID: "lib"}})
 	want := p.String()
-	Symbolize(p, &fakeSymbols{names: map[string]string{proftest.LibID: "another"}})
+	_, _ = Symbolize(t.Context(), p, &fakeSymbols{names: map[string]string{proftest.LibID: "another"}})
 	if got := p.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

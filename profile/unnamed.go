@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -14,7 +15,7 @@ import (
 type Starts interface {
 	// Starts returns where the function starts at each of the offsets in a file, as file
 	// offsets, and symbol.NoStart where it does not know.
-	Starts(b *Binary, offsets []addr.Offset) []addr.Offset
+	Starts(ctx context.Context, b *Binary, offsets []addr.Offset) []addr.Offset
 }
 
 // UnnamedCode is the SystemName of functions that stand for code without a symbol, those
@@ -29,7 +30,7 @@ func IsUnnamed(f *pprof.Function) bool { return f != nil && f.SystemName == Unna
 // binary and the file offset where the function starts: "libfoo.so+0x1f3a40". It is for
 // showing a profile: one to be kept is better without. Nothing takes such a function for
 // a symbol (IsUnnamed): Symbolize replaces it once the name is known.
-func NameStarts(p *pprof.Profile, s Starts) {
+func NameStarts(ctx context.Context, p *pprof.Profile, s Starts) {
 	functions := functionsOf(p)
 	for _, f := range unsymbolized(p, Misses{}) {
 		if f.binary.Claimant != nil || f.binary.Path == "" || strings.HasPrefix(f.binary.Path, "[") {
@@ -45,7 +46,7 @@ func NameStarts(p *pprof.Profile, s Starts) {
 		if len(unnamed) == 0 {
 			continue
 		}
-		for i, start := range s.Starts(&f.binary, offsets) {
+		for i, start := range s.Starts(ctx, &f.binary, offsets) {
 			if start != symbol.NoStart {
 				name := fmt.Sprintf("%s+%v", ShortName(f.binary.Path), start)
 				unnamed[i].Line = functions.lines([]symbol.Frame{{Func: name, Linkage: UnnamedCode}})

@@ -1,12 +1,17 @@
 // Package reason says why something could not be known: why a frame has no
 // identity, why an address has no symbol, or why a stack has no more frames.
 //
-// A miss is a value, not an error. Every reason has a short text for the user,
-// a code that machines can rely on, and where there is one, advice on how to
-// do better.
+// In a batch a miss is a value beside the answers. A call that returns one thing or nothing returns
+// the reason as its error, which errors.As and errors.Is find, as they do a syscall.Errno.
+//
+// Every reason has a short text for the user, a code that machines can rely on, and
+// where there is one, advice on how to do better.
 package reason
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Reason is why a frame has no identity, an address no symbol or a stack no more
 // frames. The zero value, None, says that nothing is missing.
@@ -195,6 +200,24 @@ func (r Reason) String() string {
 		return fmt.Sprintf("reason %d", uint8(r))
 	}
 	return table[r].text
+}
+
+// Error returns what String does. None is no error: see Err.
+func (r Reason) Error() string { return r.String() }
+
+// Err returns the reason as an error, which is nil for None.
+func (r Reason) Err() error {
+	if r == None {
+		return nil
+	}
+	return r
+}
+
+// Of returns the reason inside of an error, or None where there is none.
+func Of(err error) Reason {
+	r := None
+	errors.As(err, &r)
+	return r
 }
 
 // Code returns the reason as one lower-case word for machines, "not-mapped"

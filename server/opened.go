@@ -214,10 +214,13 @@ func (s *Server) readNamed(ctx context.Context, by asker, id string, o *openedPr
 	if s.Symbols != nil {
 		waiting, cancel := context.WithTimeout(ctx, nameTime)
 		defer cancel()
-		known := &storeSymbols{server: s, by: by, ctx: ctx, waiting: waiting, names: newNames()}
+		known := &storeSymbols{server: s, by: by, waiting: waiting, names: newNames()}
 		places := p.Places()
 		before := locationsWithNames(places)
-		misses := profile.Symbolize(places, known)
+		misses, err := profile.Symbolize(ctx, places, known)
+		if err != nil {
+			return nil, "", err
+		}
 		o.named += locationsWithNames(places) - before
 		o.bare += len(misses)
 		o.pending = o.pending || known.pending.Load()

@@ -93,7 +93,8 @@ func TestRemote(t *testing.T) {
 	}
 	l, warnings := asking(t, base)
 	ask := func(q debuginfo.Query) (debuginfo.Symbols, reason.Reason) {
-		return l.Get(t.Context(), debuginfo.Request{Query: q})
+		s, err := l.Get(t.Context(), debuginfo.Request{Query: q})
+		return s, reason.Of(err)
 	}
 	s, why := ask(debuginfo.Query{ID: p.id, Content: content})
 	if s == nil {

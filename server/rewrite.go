@@ -120,9 +120,12 @@ func (s *Server) rewritePprof(w *exchange, r *http.Request, waiting context.Cont
 	if err != nil {
 		return messageError(err)
 	}
-	known := &storeSymbols{server: s, by: w.asker(), ctx: r.Context(), waiting: waiting, names: newNames()}
+	known := &storeSymbols{server: s, by: w.asker(), waiting: waiting, names: newNames()}
 	before := locationsWithNames(p)
-	misses := profile.Symbolize(p, known)
+	misses, err := profile.Symbolize(r.Context(), p, known)
+	if err != nil {
+		return err
+	}
 	if err := profile.Check(p, limits); err != nil {
 		return messageError(err)
 	}
@@ -152,17 +155,17 @@ func locationsWithNames(p *pprof.Profile) (n int) {
 
 // storeSymbols are the symbols that the store has, for profiles.
 type storeSymbols struct {
-	server       *Server
-	by           asker
-	ctx, waiting context.Context
-	names        *names
-	pending      atomic.Bool // an index is being made
+	server  *Server
+	by      asker
+	waiting context.Context
+	names   *names
+	pending atomic.Bool // an index is being made
 }
 
 // Lookup implements profile.Symbols. Offsets of the kernel and of its modules do not count from the start of a
 // file. A file that another one has taken the identity from is known by its content alone. The store knows no owner of
 // a file on another machine, so it is no profile.Witness.
-func (k *storeSymbols) Lookup(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
+func (k *storeSymbols) Lookup(ctx context.Context, b *profile.Binary, offsets []addr.Offset) []symbol.Result {
 	miss := func(r reason.Reason) []symbol.Result {
 		out := make([]symbol.Result, len(offsets))
 		for i := range out {
@@ -184,7 +187,7 @@ func (k *storeSymbols) Lookup(b *profile.Binary, offsets []addr.Offset) []symbol
 	if !b.Rival {
 		f.Mapped = profile.Mapped(b)
 	}
-	out, err := k.server.lookupStored(k.ctx, k.waiting, k.by, k.names, f, b.Path)
+	out, err := k.server.lookupStored(ctx, k.waiting, k.by, k.names, f, b.Path)
 	var why *symbols.MissError
 	switch {
 	case errors.As(err, &why):

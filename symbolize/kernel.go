@@ -211,7 +211,8 @@ func (k *kernel) openFile(m module) (*symbol.File, reason.Reason) {
 		return nil, reason.NoFile
 	}
 	if !m.id.IsZero() {
-		return k.library.Finder.Search(k.ctx, k.query(m))
+		file, err := k.library.Finder.Search(k.ctx, k.query(m))
+		return file, reason.Of(err)
 	}
 	name, why := k.fileNamed(m.name)
 	if why != reason.None {

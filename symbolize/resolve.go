@@ -184,8 +184,8 @@ func (r *resolver) forget() {
 func (r *resolver) open(m module) *source {
 	if !m.id.IsZero() {
 		q := r.query(m)
-		symbols, why := r.library.Get(r.ctx, debuginfo.Request{Query: q})
-		return &source{symbols: symbols, why: why, query: q}
+		symbols, err := r.library.Get(r.ctx, debuginfo.Request{Query: q})
+		return &source{symbols: symbols, why: reason.Of(err), query: q}
 	}
 	name, why := r.fileNamed(m.name)
 	if why != reason.None {

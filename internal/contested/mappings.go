@@ -29,8 +29,8 @@ func FindMapped(p *procmap.Process, mappings []Mapping, limits Limits) []Finding
 		}
 		ask := func(context.Context) buildid.Content { return p.ContentAside(m.VMA, m.ID) }
 		claims[i] = Claim[inode]{m.ID, inode{m.VMA.Dev, m.VMA.Inode}, func() (*os.File, func()) {
-			f, _, err := p.OpenFile(m.VMA)
-			if err != nil || f == nil {
+			f, err := p.OpenFile(m.VMA)
+			if err != nil {
 				return nil, nil
 			}
 			if info, err := buildid.ReadClaim(f); err != nil || info.ID != m.ID {

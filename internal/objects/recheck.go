@@ -104,9 +104,9 @@ func (r *resolver) look(j Job) (shows, reach.Sighting) {
 	if err != nil || !ok || r.set.strict && v.Name != j.VMA.Name {
 		return showsUnknown, reach.Sighting{}
 	}
-	f, why, err := p.OpenFile(v)
+	f, err := p.OpenFile(v)
 	switch {
-	case err == nil && why == reason.FileUnresponsive && aside.Available():
+	case errors.Is(err, reason.FileUnresponsive) && aside.Available():
 		found := reach.Aside(j.Request, j.About(), 0)
 		defer found.Close()
 		if found.Why != reason.None {
@@ -114,7 +114,7 @@ func (r *resolver) look(j Job) (shows, reach.Sighting) {
 		}
 		now := reach.Sighting{Stamp: found.Seen}
 		return r.note(j.Object, now, func() bool { return false }), now
-	case err != nil || f == nil:
+	case err != nil:
 		return showsUnknown, reach.Sighting{}
 	}
 	defer f.Close()

@@ -9,6 +9,7 @@
 package reach
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -252,12 +253,9 @@ func openMapped(q Request) (f *os.File, name string, why reason.Reason, about st
 		return nil, "", reason.ProcessGone, about
 	}
 	about = aboutDevice(v.Dev.Major, v.Dev.Minor)
-	opened, why, err := p.OpenFile(v)
+	opened, err := p.OpenFile(v)
 	if err != nil {
-		return nil, "", reason.ProcessGone, about
-	}
-	if opened == nil {
-		return nil, "", why, about
+		return nil, "", cmp.Or(reason.Of(err), reason.ProcessGone), about
 	}
 	return opened.File, strings.TrimSuffix(v.Name, procfs.Deleted), reason.None, about
 }

@@ -272,8 +272,8 @@ func (p *Process) open(v procmap.VMA, id buildid.ID) (debuginfo.Symbols, reason.
 			return nil, unreadable(err), nil
 		}
 	}
-	table, why := p.library.Get(context.Background(), debuginfo.Request{Query: q})
-	return table, why, nil
+	table, err := p.library.Get(context.Background(), debuginfo.Request{Query: q})
+	return table, reason.Of(err), nil
 }
 
 // unreadable distinguishes a file that is no ELF file from a broken one.
@@ -294,9 +294,12 @@ func (p *Process) content(v procmap.VMA) (io.ReaderAt, reason.Reason, error) {
 		p.closers = append(p.closers, mem)
 		return io.NewSectionReader(mem, int64(v.Start), int64(v.End-v.Start)), reason.None, nil
 	}
-	f, why, err := p.maps.Open(v)
-	if f == nil {
-		return nil, why, err
+	f, err := p.maps.Open(v)
+	if why := reason.Of(err); why != reason.None {
+		return nil, why, nil
+	}
+	if err != nil {
+		return nil, reason.None, err
 	}
 	p.closers = append(p.closers, f)
 	return f, reason.None, nil

@@ -52,7 +52,7 @@ func TestClaimed(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := &profile.Binary{ID: proctest.FileID(t, program), Path: program, Rival: true, Claimant: &test.claimant}
-		r := new(Symbols).Claimed(b, []addr.Offset{at})[0]
+		r := new(Symbols).Claimed(t.Context(), b, []addr.Offset{at})[0]
 		switch {
 		case test.isNamed && (len(r.Frames) == 0 || r.Frames[0].Func != "burn"):
 			t.Errorf("%s: %+v", name, r)

@@ -11,7 +11,6 @@ import (
 	"hallmark/addr"
 	"hallmark/debuginfo"
 	"hallmark/profile"
-	"hallmark/reason"
 	"hallmark/symbol"
 )
 
@@ -51,17 +50,14 @@ func (s *Symbols) Code(ctx context.Context, b *profile.Binary, at addr.Offset) (
 		return nil, errNoFile // the kernel, its modules, the vdso
 	}
 	var file *symbol.File
-	var why reason.Reason
+	var err error
 	if b.Claimant != nil {
-		file, why = s.openClaimed(b)
+		file, err = s.openClaimed(ctx, b)
 	} else {
-		file, why = s.Library.Finder.Search(ctx, debuginfo.Query{ID: b.ID, Content: b.Content, Rival: b.Rival, Paths: candidates, Local: true})
+		file, err = s.Library.Finder.Search(ctx, debuginfo.Query{ID: b.ID, Content: b.Content, Rival: b.Rival, Paths: candidates, Local: true})
 	}
-	if file == nil {
-		if text := why.String(); text != "" {
-			return nil, errors.New(text)
-		}
-		return nil, errNoFile
+	if err != nil {
+		return nil, err
 	}
 	c := &Code{file: file}
 	if err := c.read(at); err != nil {

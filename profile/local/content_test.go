@@ -113,7 +113,7 @@ func TestTwoBuildsInProfile(t *testing.T) {
 		library.Finder.Differ = func(_ buildid.ID, paths [2]string) { told = append(told, paths) }
 		check := func(what, want string, p *pprof.Profile) {
 			t.Helper()
-			misses := profile.Symbolize(p, &Symbols{Library: library})
+			misses, _ := profile.Symbolize(t.Context(), p, &Symbols{Library: library})
 			if got := namesOf(p, misses); got != want {
 				t.Errorf("%s: %s, want %s", what, got, want)
 			}
@@ -140,7 +140,8 @@ func TestTwoBuildsInProfile(t *testing.T) {
 		gone.Path = order[0].Path
 		different := reason.DifferentContent.Code()
 		replaced := recordedOnce(t, at, order[0], &gone)
-		if got := namesOf(replaced, profile.Symbolize(replaced, &Symbols{Library: library})); got != name(order[0])+" "+different && got != name(order[0])+" "+reason.FileChanged.Code() {
+		misses, _ := profile.Symbolize(t.Context(), replaced, &Symbols{Library: library})
+		if got := namesOf(replaced, misses); got != name(order[0])+" "+different && got != name(order[0])+" "+reason.FileChanged.Code() {
 			t.Errorf("replaced: %s", got)
 		}
 		gone.Path = filepath.Join(dir, "gone")

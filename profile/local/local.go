@@ -30,10 +30,6 @@ type Symbols struct {
 	// Library has the symbols; nil means one of what is on this machine.
 	Library *debuginfo.Library
 
-	// Context ends the wait for servers, and all that follows; nil means that nothing
-	// does.
-	Context context.Context
-
 	// MaxFiles is how many different files are looked for, 0 for DefaultMaxFiles. Those beyond
 	// it have the reason TooManyFiles: a profile can name any number, and to look for one takes
 	// as long as a hundred of its bytes.
@@ -77,9 +73,6 @@ func (s *Symbols) init() {
 	if s.Library == nil {
 		s.Library = new(debuginfo.Library)
 	}
-	if s.Context == nil {
-		s.Context = context.Background()
-	}
 	s.files = map[fileKey]bool{}
 	s.slots = make(chan struct{}, runtime.GOMAXPROCS(0))
 }
@@ -88,35 +81,32 @@ var _ profile.Liner = (*Symbols)(nil)
 
 // Lines answers as Lookup does, but for what the running kernel says of itself, which
 // is names.
-func (s *Symbols) Lines(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
-	return s.lookup(b, offsets)
+func (s *Symbols) Lines(ctx context.Context, b *profile.Binary, offsets []addr.Offset) []symbol.Result {
+	return s.lookup(ctx, b, offsets)
 }
 
 // Lookup returns one Result for each of the offsets in a file. Its path is tried first,
 // and used only if the file there has the identity, and the content if that is known.
-func (s *Symbols) Lookup(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
-	results := s.lookup(b, offsets)
+func (s *Symbols) Lookup(ctx context.Context, b *profile.Binary, offsets []addr.Offset) []symbol.Result {
+	results := s.lookup(ctx, b, offsets)
 	if b.Path == "[kernel]" {
 		s.addRunning(b.ID, offsets, results)
 	}
 	return results
 }
 
-func (s *Symbols) lookup(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
+func (s *Symbols) lookup(ctx context.Context, b *profile.Binary, offsets []addr.Offset) []symbol.Result {
 	s.once.Do(s.init)
-	if s.Context.Err() != nil {
-		return miss(reason.NotLookedUp, len(offsets))
-	}
 	if !s.admit(b) {
 		return miss(reason.TooManyFiles, len(offsets))
 	}
-	table, why := s.open(b, len(offsets))
-	if table == nil {
-		return miss(why, len(offsets))
+	table, err := s.open(ctx, b, len(offsets))
+	if err != nil {
+		return miss(reason.Of(err), len(offsets))
 	}
 	defer table.Close()
 	if file, ok := table.(interface{ EndWith(context.Context) }); ok {
-		file.EndWith(s.Context)
+		file.EndWith(ctx)
 	}
 	return s.read(table, offsets)
 }
@@ -125,24 +115,21 @@ var _ profile.Witness = (*Symbols)(nil)
 
 // Claimed answers from the file at the path of a Binary whose identity is a claim, where that means the same file as
 // for the process which had it mapped, and its claimant owns it. No other file has names for its code.
-func (s *Symbols) Claimed(b *profile.Binary, offsets []addr.Offset) []symbol.Result {
+func (s *Symbols) Claimed(ctx context.Context, b *profile.Binary, offsets []addr.Offset) []symbol.Result {
 	s.once.Do(s.init)
-	if s.Context.Err() != nil {
-		return miss(reason.NotLookedUp, len(offsets))
-	}
 	if !s.admit(b) {
 		return miss(reason.TooManyFiles, len(offsets))
 	}
-	file, why := s.openClaimed(b)
-	if file == nil {
-		return miss(why, len(offsets))
+	file, err := s.openClaimed(ctx, b)
+	if err != nil {
+		return miss(reason.Of(err), len(offsets))
 	}
 	defer file.Close()
-	file.EndWith(s.Context)
+	file.EndWith(ctx)
 	return s.read(file, offsets)
 }
 
-func (s *Symbols) openClaimed(b *profile.Binary) (*symbol.File, reason.Reason) {
+func (s *Symbols) openClaimed(ctx context.Context, b *profile.Binary) (*symbol.File, error) {
 	c := b.Claimant
 	isHere := c.Mount != 0 && c.Mount == procfs.OwnMountNamespace() && c.Boot != "" && c.Boot == procfs.BootID()
 	if c.UID == profile.UnknownOwner || !isHere || !isRegular(b.Path) {
@@ -155,7 +142,7 @@ var _ profile.Starts = (*Symbols)(nil)
 
 // Starts returns where functions start in a file, by its call frame information. Where the
 // file itself is not on this machine, its index knows it.
-func (s *Symbols) Starts(b *profile.Binary, offsets []addr.Offset) []addr.Offset {
+func (s *Symbols) Starts(ctx context.Context, b *profile.Binary, offsets []addr.Offset) []addr.Offset {
 	s.once.Do(s.init)
 	if !s.admit(b) {
 		return slices.Repeat([]addr.Offset{symbol.NoStart}, len(offsets))
@@ -164,10 +151,10 @@ func (s *Symbols) Starts(b *profile.Binary, offsets []addr.Offset) []addr.Offset
 	if isRegular(b.Path) {
 		candidates = []string{b.Path}
 	}
-	file, _ := s.Library.Finder.Search(s.Context, debuginfo.Query{ID: b.ID, Content: b.Content, Rival: b.Rival, Paths: candidates, Local: true})
+	file, _ := s.Library.Finder.Search(ctx, debuginfo.Query{ID: b.ID, Content: b.Content, Rival: b.Rival, Paths: candidates, Local: true})
 	if file != nil {
 		defer file.Close()
-		file.EndWith(s.Context)
+		file.EndWith(ctx)
 		if holdsCode(file) {
 			if starts, err := file.Starts(offsets); err == nil {
 				return starts
@@ -192,24 +179,24 @@ func (s *Symbols) read(table debuginfo.Symbols, offsets []addr.Offset) []symbol.
 }
 
 // open returns what answers for a file.
-func (s *Symbols) open(b *profile.Binary, addresses int) (debuginfo.Symbols, reason.Reason) {
+func (s *Symbols) open(ctx context.Context, b *profile.Binary, addresses int) (debuginfo.Symbols, error) {
 	id, path := b.ID, b.Path
 	switch {
 	case path == "[kernel]":
-		return s.Library.OpenKernel(s.Context, id, addresses)
+		return s.Library.OpenKernel(ctx, id, addresses)
 	case path == "[vdso]":
 		if table, ok := vdso(id); ok {
-			return table, reason.None
+			return table, nil
 		}
 	case strings.HasPrefix(path, "[") && strings.HasSuffix(path, "]"):
-		return s.Library.OpenModule(s.Context, id, path[1:len(path)-1])
+		return s.Library.OpenModule(ctx, id, path[1:len(path)-1])
 	}
 	r := debuginfo.Request{Query: debuginfo.Query{ID: id, Content: b.Content, Rival: b.Rival}, Addresses: addresses}
 	if isRegular(path) {
 		r.Paths = []string{path}
 	}
 	r.Mapped = profile.Mapped(b)
-	return s.Library.Get(s.Context, r)
+	return s.Library.Get(ctx, r)
 }
 
 // isRegular reports whether path names a regular file. A profile may name a pipe,

@@ -44,7 +44,7 @@ func TestAgreesWithGoRuntime(t *testing.T) {
 	p := proftest.CPU(t)
 	want := names(p)
 	proftest.Strip(p)
-	misses := profile.Symbolize(p, &Symbols{})
+	misses, _ := profile.Symbolize(t.Context(), p, &Symbols{})
 	got := names(p)
 	inlined := 0
 	for _, l := range p.Location {
@@ -93,7 +93,7 @@ func TestOnlyTheRightFileAnswers(t *testing.T) {
 		{"the vdso's name", "[vdso]", reason.NoFile},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			for _, r := range (&Symbols{}).Lookup(&profile.Binary{ID: info.ID, Path: test.path}, []addr.Offset{0x1000, 0x2000}) {
+			for _, r := range (&Symbols{}).Lookup(t.Context(), &profile.Binary{ID: info.ID, Path: test.path}, []addr.Offset{0x1000, 0x2000}) {
 				if len(r.Frames) != 0 || r.Reason != test.want {
 					t.Errorf("%v because of %v, want nothing because of %v", r.Frames, r.Reason, test.want)
 				}
@@ -121,11 +121,11 @@ func TestKernel(t *testing.T) {
 	}
 	// Without vmlinux the first one to ask makes an index, by which the second one answers.
 	nowhere := &debuginfo.Library{Finder: debuginfo.Finder{Places: []debuginfo.Place{}}, Indexes: debuginfo.Indexes{Dir: t.TempDir()}}
-	if r := (&Symbols{Library: nowhere}).Lines(&profile.Binary{ID: running.ID, Path: "[kernel]"}, offsets[:1])[0]; r.Frames != nil || r.Reason != reason.NoFile {
+	if r := (&Symbols{Library: nowhere}).Lines(t.Context(), &profile.Binary{ID: running.ID, Path: "[kernel]"}, offsets[:1])[0]; r.Frames != nil || r.Reason != reason.NoFile {
 		t.Errorf("lines without vmlinux: %+v", r)
 	}
 	for _, who := range []string{"kernel", "index"} {
-		for i, r := range (&Symbols{Library: nowhere}).Lookup(&profile.Binary{ID: running.ID, Path: "[kernel]"}, offsets) {
+		for i, r := range (&Symbols{Library: nowhere}).Lookup(t.Context(), &profile.Binary{ID: running.ID, Path: "[kernel]"}, offsets) {
 			want := symbols.Lookup(symbols.Text() + addr.Abs(offsets[i]))
 			if !slices.Equal(r.Frames, want.Frames) || r.Source != want.Source {
 				t.Fatalf("%s: at %v is %+v, want %+v", who, offsets[i], r, want)
@@ -147,7 +147,7 @@ func TestVDSO(t *testing.T) {
 	for i := range offsets {
 		offsets[i] = addr.Offset(i)
 	}
-	for _, r := range (&Symbols{}).Lookup(&profile.Binary{ID: info.ID, Path: "[vdso]"}, offsets) {
+	for _, r := range (&Symbols{}).Lookup(t.Context(), &profile.Binary{ID: info.ID, Path: "[vdso]"}, offsets) {
 		for _, f := range r.Frames {
 			found = found || strings.Contains(f.Func, "clock_gettime")
 		}

@@ -60,11 +60,11 @@ func TestStarts(t *testing.T) {
 	}
 	for _, path := range []string{stripped, copied} {
 		p, names := profileOf(t, id, path, functions)
-		profile.Symbolize(p, new(Symbols))
+		_, _ = profile.Symbolize(t.Context(), p, new(Symbols))
 		if covered := profile.MeasureCoverage(p, nil).Symbolized; covered != 0 {
 			t.Errorf("%d frames have symbols", covered)
 		}
-		profile.NameStarts(p, new(Symbols))
+		profile.NameStarts(t.Context(), p, new(Symbols))
 		for l, name := range names {
 			if len(l.Line) != 1 || l.Line[0].Function.Name != want[name] || !profile.IsUnnamed(l.Line[0].Function) {
 				t.Errorf("%s: %#x of %s is %v, want %s", path, l.Address, name, l.Line, want[name])
@@ -74,7 +74,7 @@ func TestStarts(t *testing.T) {
 			t.Errorf("%d frames count as symbolized", covered)
 		}
 		p.Mapping[0].File = full
-		profile.Symbolize(p, new(Symbols))
+		_, _ = profile.Symbolize(t.Context(), p, new(Symbols))
 		for l, name := range names {
 			if len(l.Line) != 1 || l.Line[0].Function.SystemName != name {
 				t.Errorf("%#x is %v, want %s", l.Address, l.Line, name)
@@ -98,7 +98,7 @@ func TestStartsOfKeptIndex(t *testing.T) {
 		offsets = append(offsets, addr.Offset(s.Value), addr.Offset(s.Value+s.Size-1))
 	}
 	s := &Symbols{Library: &debuginfo.Library{Indexes: debuginfo.Indexes{Dir: filepath.Join(dir, "indexes")}}}
-	want := s.Starts(&profile.Binary{ID: id, Path: stripped}, offsets)
+	want := s.Starts(t.Context(), &profile.Binary{ID: id, Path: stripped}, offsets)
 	file, err := symbol.OpenFile(stripped)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestStartsOfKeptIndex(t *testing.T) {
 	if err := os.Remove(stripped); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.Starts(&profile.Binary{ID: id, Path: stripped}, offsets); !slices.Equal(got, want) || slices.Contains(got, symbol.NoStart) {
+	if got := s.Starts(t.Context(), &profile.Binary{ID: id, Path: stripped}, offsets); !slices.Equal(got, want) || slices.Contains(got, symbol.NoStart) {
 		t.Errorf("by the index %v, by the file %v", got, want)
 	}
 }
@@ -123,7 +123,7 @@ func TestNoStarts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := new(Symbols).Starts(&profile.Binary{ID: id, Path: "/nonexistent/prog"}, []addr.Offset{0x1000}); len(got) != 1 || got[0] != symbol.NoStart {
+	if got := new(Symbols).Starts(t.Context(), &profile.Binary{ID: id, Path: "/nonexistent/prog"}, []addr.Offset{0x1000}); len(got) != 1 || got[0] != symbol.NoStart {
 		t.Errorf("got %v", got)
 	}
 }

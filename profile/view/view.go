@@ -7,6 +7,7 @@
 package view
 
 import (
+	"context"
 	"errors"
 	"io"
 
@@ -29,15 +30,19 @@ type Options struct {
 	FitAdvice  func(*profile.Coverage)
 }
 
-// Prepare returns p as pages show it: with symbols, and compared with the base of the options.
-func Prepare(p *compact.Profile, o Options) (*web.Profile, error) {
+// Prepare returns p as pages show it: with symbols, and compared with the base of the options. The error is that of
+// ctx if it is done before all symbols were asked for.
+func Prepare(ctx context.Context, p *compact.Profile, o Options) (*web.Profile, error) {
 	if p == nil {
 		return nil, errors.New("no profile")
 	}
 	if _, err := p.SampleType(o.SampleType); err != nil {
 		return nil, err
 	}
-	whole, shown := symbolized(p, o.Symbols)
+	whole, shown, err := symbolized(ctx, p, o.Symbols)
+	if err != nil {
+		return nil, err
+	}
 	if err := whole.Check(); err != nil {
 		return nil, err
 	}
@@ -46,7 +51,9 @@ func Prepare(p *compact.Profile, o Options) (*web.Profile, error) {
 		if err := comparable(p, o.Base, o.SampleType); err != nil {
 			return nil, err
 		}
-		_, base = symbolized(o.Base, o.Symbols)
+		if _, base, err = symbolized(ctx, o.Base, o.Symbols); err != nil {
+			return nil, err
+		}
 		if err := base.Check(); err != nil {
 			return nil, err
 		}
@@ -71,17 +78,20 @@ func comparable(p, base *compact.Profile, sampleType string) error {
 
 // symbolized returns p with symbols; and the same with the names that code without symbols has on
 // pages alone.
-func symbolized(p *compact.Profile, symbols profile.Symbols) (whole, shown *compact.Profile) {
+func symbolized(ctx context.Context, p *compact.Profile, symbols profile.Symbols) (whole, shown *compact.Profile, err error) {
 	if symbols == nil {
-		return p, p
+		return p, p, nil
 	}
 	places := p.Places()
-	misses := profile.Symbolize(places, symbols)
+	misses, err := profile.Symbolize(ctx, places, symbols)
+	if err != nil {
+		return nil, nil, err
+	}
 	whole = p.WithSymbols(places, misses)
 	starts, ok := symbols.(profile.Starts)
 	if !ok {
-		return whole, whole
+		return whole, whole, nil
 	}
-	profile.NameStarts(places, starts)
-	return whole, p.WithSymbols(places, misses)
+	profile.NameStarts(ctx, places, starts)
+	return whole, p.WithSymbols(places, misses), nil
 }

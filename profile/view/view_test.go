@@ -28,7 +28,7 @@ import (
 // named gives every offset of every file a function of the same name.
 type named string
 
-func (n named) Lookup(_ *profile.Binary, offsets []addr.Offset) []symbol.Result {
+func (n named) Lookup(_ context.Context, _ *profile.Binary, offsets []addr.Offset) []symbol.Result {
 	results := make([]symbol.Result, len(offsets))
 	for i := range results {
 		results[i].Frames = []symbol.Frame{{Func: string(n), Linkage: string(n), File: "looked_up.c", Line: 42}}
@@ -58,7 +58,7 @@ func startAs(t *testing.T, p *pprof.Profile, o Options, s Server) *site {
 	served := make(chan error, 1)
 	shown := compacted(t, p)
 	go func() {
-		served <- s.Serve(ctx, func() (*web.Profile, error) { return Prepare(shown, o) })
+		served <- s.Serve(ctx, func() (*web.Profile, error) { return Prepare(t.Context(), shown, o) })
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -88,7 +88,7 @@ func compacted(t *testing.T, p *pprof.Profile) *compact.Profile {
 
 // mixed opens a profile.
 func mixed(t *testing.T) func() (*web.Profile, error) {
-	return func() (*web.Profile, error) { return Prepare(compacted(t, proftest.Mixed()), Options{}) }
+	return func() (*web.Profile, error) { return Prepare(t.Context(), compacted(t, proftest.Mixed()), Options{}) }
 }
 
 // pages are all that there is to ask for about a profile that has functions.
@@ -370,7 +370,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 
 func TestBaseOfAnotherKind(t *testing.T) {
 	o := Options{Base: compacted(t, proftest.Heap(t))}
-	if _, err := Prepare(compacted(t, proftest.Mixed()), o); err == nil {
+	if _, err := Prepare(t.Context(), compacted(t, proftest.Mixed()), o); err == nil {
 		t.Error("no error")
 	}
 }

@@ -348,15 +348,20 @@ func (c *converter) writeHTML(w io.Writer, p *pprof.Profile) error {
 		SampleType: c.input.SampleType,
 		FitAdvice:  advice.Fitter(&c.input, all),
 	}
+	ctx := context.Background()
 	if !c.noSymbols {
-		s, err := c.symbols.Open(context.Background(), c.env)
+		s, err := c.symbols.Open(ctx, c.env)
 		if err != nil {
 			return err
 		}
 		defer s.Close()
-		o.Symbols = &local.Symbols{Library: s.Library, Context: s.Context}
+		ctx = s.Context
+		o.Symbols = &local.Symbols{Library: s.Library}
 	}
-	shown, err := view.Prepare(all, o)
+	shown, err := view.Prepare(ctx, all, o)
+	if ctx.Err() != nil {
+		return symbolsource.ErrAsking
+	}
 	if err != nil {
 		return err
 	}
@@ -380,11 +385,13 @@ func (c *converter) writeSVG(w io.Writer, p *pprof.Profile) error {
 			return err
 		}
 		defer s.Close()
-		symbols := &local.Symbols{Library: s.Library, Context: s.Context}
+		symbols := &local.Symbols{Library: s.Library}
 		p = p.Copy() // what is named here is not for others
-		o.Misses = profile.Symbolize(p, symbols)
+		if o.Misses, err = profile.Symbolize(s.Context, p, symbols); err != nil {
+			return symbolsource.ErrAsking
+		}
 		profile.DropClaimedNames(p)
-		profile.NameStarts(p, symbols)
+		profile.NameStarts(s.Context, p, symbols)
 	}
 	return svg.Write(w, p, o)
 }

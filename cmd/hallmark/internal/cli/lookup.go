@@ -189,15 +189,15 @@ func openLookup(source *symbolsource.Source, name string) (debuginfo.Symbols, er
 	if err != nil {
 		return nil, err
 	}
-	symbols, why := source.Open(source.Context, id)
-	if symbols == nil {
-		switch why {
+	known, err := source.Open(source.Context, id)
+	if err != nil {
+		switch why := reason.Of(err); why {
 		case reason.DifferentContent:
 			return nil, fmt.Errorf("%s: %s: ask for the file by its path, or name it alone with --debug-path", name, why)
 		case reason.NotBelieved:
 			return nil, fmt.Errorf("%s: %s: ask for it by its path, or %s", name, why, why.Advice())
 		}
-		return nil, fmt.Errorf("%s: %s, and no index of it was prepared", name, why)
+		return nil, fmt.Errorf("%s: %w, and no index of it was prepared", name, err)
 	}
-	return symbols, nil
+	return known, nil
 }

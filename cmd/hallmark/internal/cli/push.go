@@ -550,13 +550,9 @@ func (p *pushing) process(ctx context.Context, pid int) error {
 			continue
 		}
 		seen[v.Path()] = true
-		f, why, err := proc.OpenFile(v)
-		if err != nil || f == nil {
-			text := why.String()
-			if err != nil {
-				text = err.Error()
-			}
-			p.missing(v.Path(), "", text)
+		f, err := proc.OpenFile(v)
+		if err != nil {
+			p.missing(v.Path(), "", err.Error())
 			continue
 		}
 		// Another descriptor of that very file, which others may close.

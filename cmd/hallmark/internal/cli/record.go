@@ -316,7 +316,7 @@ func (r *record) record(ctx context.Context, args []string, w io.Writer) (*resul
 		}
 	}
 	bar := r.showProgress()
-	s, err := capture.Start(r.opts)
+	s, err := capture.Start(ctx, r.opts)
 	if err != nil {
 		r.abandon()
 		return nil, err
@@ -337,11 +337,15 @@ func (r *record) record(ctx context.Context, args []string, w io.Writer) (*resul
 	if errors.As(err, &exec) {
 		return nil, commandError(err)
 	}
-	recording := s.Finish()
+	ctx = context.Background() // the next Ctrl-C ends this process
+	recording, finishErr := s.Finish(ctx)
+	if finishErr != nil {
+		return nil, errors.Join(err, finishErr)
+	}
 	err = errors.Join(err, s.Release()) // room for symbols
 	done := &result{profile: recording.Profile}
 	if !r.noSymbols {
-		done.misses = recording.Symbolize()
+		done.misses, _ = recording.Symbolize(ctx)
 	}
 	done.stats = s.Stats()
 	if writeErr := r.encode(w, done.profile); writeErr != nil {

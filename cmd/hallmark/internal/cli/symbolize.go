@@ -332,8 +332,8 @@ func (s *symbolizer) writeProfile(source *symbolsource.Source, r plainInput) err
 	if s.filter.Replace {
 		symbols = profile.Resymbolize
 	}
-	misses := symbols(p, &local.Symbols{Library: source.Library, Context: source.Context})
-	if source.Context.Err() != nil {
+	misses, err := symbols(source.Context, p, &local.Symbols{Library: source.Library})
+	if err != nil {
 		return errInterrupted
 	}
 	if err := s.write(func(w io.Writer) error { return profile.Write(w, p) }); err != nil {

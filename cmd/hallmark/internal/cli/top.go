@@ -138,7 +138,7 @@ func (t *topVerb) run() error {
 		return t.print(ctx, stop)
 	}
 	// The first session is opened before the screen is taken: its error is for the shell.
-	first, err := capture.Start(t.opts)
+	first, err := capture.Start(ctx, t.opts)
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (t *topVerb) target() string {
 
 // print prints rounds.
 func (t *topVerb) print(ctx context.Context, stop func()) error {
-	first, err := capture.Start(t.opts)
+	first, err := capture.Start(ctx, t.opts)
 	if err != nil {
 		return err
 	}
@@ -251,7 +251,10 @@ func (t *topVerb) record(ctx context.Context, s *capture.Session) *recorder {
 			ended, last := s, n == t.rounds
 			adding.Go(func() {
 				defer ended.Close()
-				sum, err := t.sum(ended)
+				sum, err := t.sum(ctx, ended)
+				if ctx.Err() != nil {
+					return
+				}
 				if err != nil {
 					fail(err)
 					return
@@ -264,8 +267,10 @@ func (t *topVerb) record(ctx context.Context, s *capture.Session) *recorder {
 			if last {
 				return
 			}
-			if s, err = capture.Start(t.opts); err != nil {
-				fail(err)
+			if s, err = capture.Start(ctx, t.opts); err != nil {
+				if ctx.Err() == nil {
+					fail(err)
+				}
 				return
 			}
 		}
@@ -274,13 +279,19 @@ func (t *topVerb) record(ctx context.Context, s *capture.Session) *recorder {
 }
 
 // sum adds up a round.
-func (t *topVerb) sum(s *capture.Session) (*summary.Summary, error) {
-	recording := s.Finish()
+func (t *topVerb) sum(ctx context.Context, s *capture.Session) (*summary.Summary, error) {
+	recording, err := s.Finish(ctx)
+	if err != nil {
+		return nil, err
+	}
 	p := recording.Profile
 	if t.container != "" {
 		onlyContainer(p, t.container)
 	}
-	misses := recording.SymbolizeFunctions()
+	misses, err := recording.SymbolizeFunctions(ctx)
+	if err != nil {
+		return nil, err
+	}
 	shown, err := (&symbolsource.Options{NoDebuginfod: true}).Show(t.env, p)
 	if err != nil {
 		return nil, err

@@ -167,9 +167,9 @@ func serve(ctx context.Context, e *verb.Env, s view.Server, symbols symbolsource
 		if err != nil {
 			return nil, err
 		}
-		symbolizer := &local.Symbols{Library: source.Library, Context: source.Context}
+		symbolizer := &local.Symbols{Library: source.Library}
 		o.Symbols, o.Code = symbolizer, codeOf{symbolizer}
-		shown, err := view.Prepare(p, o)
+		shown, err := view.Prepare(source.Context, p, o)
 		if err != nil && o.Base != nil {
 			err = fmt.Errorf("%s less %s: %w", o.Title, o.BaseTitle, err)
 		}

@@ -213,7 +213,7 @@ func (c *comparer) measure(ctx context.Context, who whose, ways []bpf.Way, backe
 	var sessions []*capture.Session
 	for i, b := range backends {
 		opts.Backend, opts.Frequency = b, c.frequency(len(ways)+i)
-		s, err := capture.Start(opts)
+		s, err := capture.Start(ctx, opts)
 		if err != nil {
 			return nil, err
 		}
@@ -283,10 +283,13 @@ type recorded struct {
 // compared runs a session to its end.
 func compared(ctx context.Context, s *capture.Session) recorded {
 	err := s.Run(ctx)
-	p := s.Finish().Profile
+	recording, finishErr := s.Finish(context.WithoutCancel(ctx))
+	if finishErr != nil {
+		return recorded{err: errors.Join(err, finishErr)}
+	}
 	stats := s.Stats()
 	r := recorded{err: err}
-	r.BackendResult = BackendResult{stats.Backend.String(), stats.Samples, stats.Lost + stats.Collided, profile.MeasureCoverage(p, nil)}
+	r.BackendResult = BackendResult{stats.Backend.String(), stats.Samples, stats.Lost + stats.Collided, profile.MeasureCoverage(recording.Profile, nil)}
 	r.cost.Runs, r.cost.Time, err = s.Cost()
 	r.err = errors.Join(r.err, err)
 	return r

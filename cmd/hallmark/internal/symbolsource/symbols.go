@@ -296,19 +296,14 @@ func (o *Options) name(e *verb.Env, p *pprof.Profile, starts bool) (profile.Miss
 		return nil, err
 	}
 	defer s.Close()
-	symbols := &local.Symbols{Library: s.Library, Context: s.Context}
-	misses := profile.Symbolize(p, symbols)
-	if s.Context.Err() != nil {
+	symbols := &local.Symbols{Library: s.Library}
+	misses, err := profile.Symbolize(s.Context, p, symbols)
+	if err != nil {
 		return nil, ErrAsking
 	}
-	if starts {
-		nameUnnamed(p, symbols)
+	if starts { // code without symbols of a profile that is not to be kept
+		profile.NameStarts(s.Context, p, symbols)
+		profile.NameUnknown(p)
 	}
 	return misses, nil
-}
-
-// nameUnnamed names the code without symbols of a profile that is not to be kept.
-func nameUnnamed(p *pprof.Profile, symbols profile.Starts) {
-	profile.NameStarts(p, symbols)
-	profile.NameUnknown(p)
 }
