@@ -375,10 +375,30 @@ func (f *Found) ReadContent(ctx context.Context, most int64, left *Allowances) {
 	if !left.of(f.IsTrusted()).take(f.Seen.Size, time.Now()) {
 		return
 	}
-	c, err := contentcache.OfMapped(ctx, file)
+	c, err := ContentOf(ctx, file, f.ID)
 	if err == nil && StampOf(file) == f.Seen {
 		f.Content = c
 	}
+}
+
+// ContentOf reads the content of an open file that had an identity when that was read: the zero one if it has another
+// identity by now. Where times do not show each change, the bytes may be of another build than those of before.
+func ContentOf(ctx context.Context, f *os.File, id buildid.ID) (c buildid.Content, err error) {
+	isChecked := !KeepsTimes(f) && id.Kind() != buildid.ByContent
+	if isChecked && !claims(f, id) {
+		return c, nil
+	}
+	c, err = contentcache.OfMapped(ctx, f)
+	if isChecked && !claims(f, id) || id.Kind() == buildid.ByContent && c.ID() != id {
+		return buildid.Content{}, err
+	}
+	return c, err
+}
+
+// claims reports whether an open file has an identity that is written in it.
+func claims(f *os.File, id buildid.ID) bool {
+	info, err := buildid.ReadClaim(f)
+	return err == nil && info.ID == id
 }
 
 // IsExact reports whether a file that was found for the request is certain to have the content that
@@ -389,6 +409,15 @@ func (q Request) IsExact(f Found) bool {
 		return f.Proven || f.Vouched || f.renamed && f.IsTrusted()
 	}
 	return (!f.Fickle || f.Numbered) && !f.Young && !wall(f.Seen.Ctime).Add(f.Seen.rounding()).After(q.Mapped)
+}
+
+// IsByWord reports whether a file that IsExact is so by the word of those who alone can have changed it, as its times
+// do not show each change.
+func (q Request) IsByWord(f Found) bool {
+	if q.Validity != nil {
+		return f.Vouched && !f.Proven
+	}
+	return f.Fickle
 }
 
 // IsLookalike reports whether a file that is not proven to be the one that a BPF program saw may be
