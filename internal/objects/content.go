@@ -219,6 +219,9 @@ func (s *Set) Review() {
 			o.unsure = true // one of its mappings was not looked at in time
 		}
 		c := changeOf(s.ctx, o.Content, o.seen, o.ID)
+		if f, isNear := o.Content.(*os.File); isNear && o.isByNumber() && o.seen.IsTouched(reach.StampOf(f)) {
+			c = reach.ChangeShown // it may have had another content for a while, and its owner put the time back
+		}
 		if c == reach.Unchanged {
 			continue
 		}
