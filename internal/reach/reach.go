@@ -408,7 +408,16 @@ func (q Request) IsExact(f Found) bool {
 	if q.Validity != nil {
 		return f.Proven || f.Vouched || f.renamed && f.IsTrusted()
 	}
-	return (!f.Fickle || f.Numbered) && !f.Young && !wall(f.Seen.Ctime).Add(f.Seen.rounding()).After(q.Mapped)
+	return (!f.Fickle || f.Numbered) && !f.Young && !wall(f.Seen.Ctime).Add(f.Seen.rounding()).After(q.Mapped.Add(-f.slack()))
+}
+
+// slack returns by how much the time of change of a file that is in no directory any more may be behind. Of others
+// Young says whether it may be.
+func (f *Found) slack() time.Duration {
+	if f.Seen.links > 0 {
+		return 0
+	}
+	return fstimes.Delay()
 }
 
 // IsByWord reports whether a file that IsExact is so by the word of those who alone can have changed it, as its times
