@@ -109,9 +109,9 @@ func Here(ctx context.Context, q Request) (found Found, about string) {
 	switch outcome {
 	case patience.Ended:
 	case patience.Silent:
-		return Found{Why: reason.FileUnresponsive, locked: true}, about
+		why = reason.FileUnresponsive
 	default:
-		return Found{Why: reason.NotRead}, about
+		why = reason.NotRead
 	}
 	byName := q.Validity == nil && q.VMA.Inode == 0
 	if why == reason.None {
@@ -137,7 +137,7 @@ func Here(ctx context.Context, q Request) (found Found, about string) {
 		f, name, why = at, "", reason.None
 	}
 	if why != reason.None {
-		return Found{Why: why}, about
+		return Found{Why: why, locked: outcome == patience.Silent}, about
 	}
 	if q.Validity != nil {
 		waitForClock(q.Validity)
@@ -208,17 +208,20 @@ func (q Request) proves(f *os.File, is func(*os.File, *bpf.Validity) bool) bool 
 // provenAtPath opens the file by its path if what was found at the address of its mapping, nil for
 // nothing, is not proven to be the one that was mapped, and the one at the path is. A process may map
 // one file after the other at an address, and each time that somebody looks it may be another one's turn.
+// Or it lets nobody look.
 // The path of a file in a layer counts from the root of the layer's file system. It returns the place
 // where that is mounted, too, "" for the path as it is. It returns nil if there is no such file.
 func (q Request) provenAtPath(found *os.File) (f *os.File, place string) {
 	isProven := func(f *os.File, throughMapping bool) bool {
-		return q.proves(f, IsContent) || q.proves(f, isRenamed) || q.vouches(f, throughMapping)
+		return q.proves(f, IsContent) || q.proves(f, isRenamed) || q.vouches(f, throughMapping) || q.isNumbered(f, throughMapping)
 	}
-	if q.Validity == nil || found != nil && isProven(found, true) {
+	if q.Validity == nil && (q.Number == Number{} || found != nil) || found != nil && isProven(found, true) {
 		return nil, ""
 	}
-	path := strings.TrimSuffix(q.VMA.Name, procfs.Deleted)
-	places := mounts.Places(mounts.Dev(q.Validity.Dev), path)
+	var places []string
+	if q.Validity != nil {
+		places = mounts.Places(mounts.Dev(q.Validity.Dev), strings.TrimSuffix(q.VMA.Name, procfs.Deleted))
+	}
 	for _, place := range slices.Concat([]string{""}, places) {
 		v := q.VMA
 		if place != "" {
