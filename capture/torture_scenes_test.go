@@ -207,7 +207,7 @@ func (x *torture) overwrite(path string, i *image) {
 	x.t.Helper()
 	content := x.read(i.path)
 	var f *os.File
-	testenv.Await(x.t, path, func() (idle bool) { // see open_idle of testdata/host.c
+	testenv.Await(x.t, path, func() (idle bool) { // see open_to of testdata/change.h
 		var err error
 		f, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o755)
 		if err != nil && !errors.Is(err, unix.ETXTBSY) {

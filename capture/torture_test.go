@@ -480,10 +480,10 @@ func TestNeverWrongWhenRecordsAreLost(t *testing.T) {
 	x := newTorture(t)
 	opts := Options{Backend: Perf, SystemWide: true, CallGraph: CallGraph{By: ByFP}, changePages: 2}
 	var wrong, right, lost int64
-	for _, v := range x.judge(x.play(moving(), func(during func()) []sampled { return recordOurs(t, opts, during) })) {
+	for scene, v := range x.judge(x.play(moving(), func(during func()) []sampled { return recordOurs(t, opts, during) })) {
 		wrong, right, lost = wrong+v.wrong, right+v.right, lost+v.unknown[reason.RecordsLost.Code()]
 		if v.wrong > 0 {
-			t.Errorf("WRONG: %s", strings.Join(v.errors, "\n"))
+			t.Errorf("%s: WRONG: %s", scene, strings.Join(v.errors, "\n"))
 		}
 	}
 	t.Logf("%d samples right, %d wrong, %d when records were lost", right, wrong, lost)

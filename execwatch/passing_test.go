@@ -86,7 +86,7 @@ type passingWatch struct {
 }
 
 func newPassingWatch(t *testing.T) *passingWatch {
-	p := &perfWatch{queue: newWatchQueue(), objects: objects.NewPassing(), tasks: map[uint32]*watchedTask{}, opts: Options{Libs: true}}
+	p := &perfWatch{queue: newWatchQueue(), objects: objects.NewPassing(), tasks: map[uint32]*watchedTask{}, opts: Options{Libs: true, patience: testenv.Patience}}
 	t.Cleanup(p.objects.Close)
 	return &passingWatch{p, t}
 }
@@ -142,12 +142,14 @@ func TestToldAsMapped(t *testing.T) {
 	}
 	asked = nil
 	p.wantTold(b)
+	p.opts.patience = time.Nanosecond
 	p.see(l.record())
 	if ev := p.told(); !ev.Library.ID.IsZero() || ev.Library.Reason != reason.NotRead {
 		t.Errorf("told without a look at the file: %v (%v)", ev.Library.ID, ev.Library.Reason)
 	}
 
 	p.objects.Divert(prompt)
+	p.opts.patience = testenv.Patience
 	for range reach.MaxAttempts + 1 {
 		p.see(l.record())
 		p.wantTold(b)

@@ -49,9 +49,10 @@ const (
 
 func newWatchQueue() *watchQueue { return &watchQueue{clock: perfring.NewWallClock()} }
 
-// add puts an event into its place, which is nearly always the last one.
+// add puts an event into its place, which is nearly always the last one. A machine that is busy brings an event
+// late: the time to look at its files begins here.
 func (q *watchQueue) add(e *heldEvent, patience time.Duration) {
-	e.Time, e.due = q.clock.At(e.time), e.time+uint64(patience)
+	e.Time, e.due = q.clock.At(e.time), max(e.time, perfring.Monotonic())+uint64(patience)
 	if n := len(q.events); n == cap(q.events) && 2*n <= cap(q.room) {
 		q.events = append(q.room, q.events...)
 	}

@@ -559,6 +559,15 @@ func TestWatchQueue(t *testing.T) {
 	if got := next(); got != 4 {
 		t.Errorf("told %v when the patience is at its end", got)
 	}
+	ready = false
+	add(7, 1, func() bool { return ready }, time.Duration(now/2)) // since the machine was started
+	if got := next(); got != 0 {
+		t.Errorf("told %v, which has come late, without a look at its file", got)
+	}
+	ready = true
+	if got := next(); got != 7 {
+		t.Errorf("told %v when it is complete", got)
+	}
 	for range maxQueued + 1 {
 		add(6, now-1, func() bool { return false }, time.Hour)
 	}

@@ -14,8 +14,12 @@ struct change {
 	size_t size;
 };
 
+// open_to opens a program for writing once nobody runs it any more. Another process that looks at the
+// memory of one that has ended, as recorders do, keeps it for some microseconds.
 static int open_to(const char *path, int flags) {
-	int fd = open(path, flags, 0755);
+	int fd, tries = 0;
+	while ((fd = open(path, flags, 0755)) < 0 && errno == ETXTBSY && tries++ < 10000)
+		usleep(1000);
 	CHECK(fd >= 0);
 	return fd;
 }

@@ -69,20 +69,11 @@ static void call(struct script *s) {
 	} while (now.tv_sec * 1000000000 + now.tv_nsec < end);
 }
 
-// open_idle opens a program for writing once nobody runs it any more. Another process that looks at
-// the memory of one that has ended, as recorders do, keeps it for some microseconds.
-static int open_idle(const char *path) {
-	int fd, tries = 0;
-	while ((fd = open(path, O_WRONLY)) < 0 && errno == ETXTBSY && tries++ < 10000)
-		usleep(1000);
-	return fd;
-}
-
 // overwrite puts the content of one file into another one that stays the same inode.
 static void overwrite(struct script *s) {
 	static char buf[64 << 20];
-	int to = open_idle(next(s)), from = open(next(s), O_RDONLY);
-	CHECK(to >= 0 && from >= 0);
+	int to = open_to(next(s), O_WRONLY), from = open(next(s), O_RDONLY);
+	CHECK(from >= 0);
 	ssize_t n = read(from, buf, sizeof(buf));
 	CHECK(n > 0 && write(to, buf, n) == n);
 	CHECK(!close(to) && !close(from));

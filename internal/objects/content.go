@@ -10,7 +10,6 @@ import (
 	"hallmark/buildid"
 	"hallmark/internal/aside"
 	"hallmark/internal/bpf"
-	"hallmark/internal/contentcache"
 	"hallmark/internal/contested"
 	"hallmark/internal/reach"
 	"hallmark/internal/trust"
@@ -64,11 +63,12 @@ func (r *Reading) compare() {
 }
 
 // isReviewed reports whether the content that was read when the file was reached is still that which ran: BPF
-// distinguishes contents, or nothing has changed since. A file that was not kept open may have been overwritten. Nobody
-// else changes objects any more.
+// distinguishes contents, or nothing has changed since. A file that was not kept open may have been overwritten. One that
+// may change without a trace may have done so while it was read, so it is read twice. Nobody else changes objects any
+// more.
 func (o *Object) isReviewed() bool {
 	f, isNear := o.Content.(*os.File)
-	return o.proven || o.trusted || isNear && o.isSame(f)
+	return !o.byWord && (o.proven || o.trusted || isNear && o.isSame(f))
 }
 
 // earlyContent is how many bytes a file may have whose content is read at once, when it is
@@ -96,7 +96,8 @@ func (o *Object) open() (f reach.Handle, done func()) {
 	return found.File, found.Close
 }
 
-// readNow reads the content of the file, the zero one if it cannot be read or is another by now.
+// readNow reads the content of the file, the zero one if it cannot be read or is another by now, or was when it was
+// read at once.
 func (o *Object) readNow(ctx context.Context) (c buildid.Content) {
 	f, done := o.open()
 	if f == nil {
@@ -106,7 +107,8 @@ func (o *Object) readNow(ctx context.Context) (c buildid.Content) {
 	var err error
 	switch f := f.(type) {
 	case *os.File:
-		if c, err = contentcache.OfMapped(ctx, f); err != nil || !o.isSame(f) {
+		c, err = reach.ContentOf(ctx, f, o.ID)
+		if err != nil || !o.isSame(f) || o.byWord && !o.early.IsZero() && c != o.early {
 			return buildid.Content{}
 		}
 	case *aside.File:
@@ -217,6 +219,9 @@ func (s *Set) Review() {
 			o.unsure = true // one of its mappings was not looked at in time
 		}
 		c := changeOf(s.ctx, o.Content, o.seen, o.ID)
+		if f, isNear := o.Content.(*os.File); isNear && o.isByNumber() && o.seen.IsTouched(reach.StampOf(f)) {
+			c = reach.ChangeShown // it may have had another content for a while, and its owner put the time back
+		}
 		if c == reach.Unchanged {
 			continue
 		}

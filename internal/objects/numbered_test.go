@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"bytes"
 	"encoding/binary"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"hallmark/buildid"
 	"hallmark/internal/contentcache"
+	"hallmark/internal/contested"
 	"hallmark/internal/fstimes"
 	"hallmark/internal/proctest"
 	"hallmark/internal/reach"
@@ -222,5 +224,71 @@ func TestUnseenNumber(t *testing.T) {
 	f.see(f.number, time.Now())
 	if got, want := f.content(o), proctest.FileContent(t, f.path); got != want {
 		t.Errorf("content %v, want %v: %+v", got, want, o)
+	}
+}
+
+// become gives the file the bytes of another build by stores to mapped pages that were read before, of which tmpfs
+// sets no time.
+func (f *numberedFile) become(build string) {
+	f.t.Helper()
+	content, err := os.ReadFile(build)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	before := proctest.Stat(f.t, f.path)
+	if int64(len(content)) > before.Size {
+		f.t.Fatalf("%s has %d bytes, and the file %d", build, len(content), before.Size)
+	}
+	content = append(content, make([]byte, before.Size-int64(len(content)))...)
+	file, err := os.OpenFile(f.path, os.O_RDWR, 0)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer file.Close()
+	b, err := unix.Mmap(int(file.Fd()), 0, len(content), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	_ = bytes.Clone(b)
+	copy(b, content)
+	if err := unix.Munmap(b); err != nil {
+		f.t.Fatal(err)
+	}
+	if after := proctest.Stat(f.t, f.path); after.Ctim != before.Ctim {
+		f.t.Fatal("the change has left a trace")
+	}
+}
+
+// TestChangedWithoutTrace has a file in memory change after its content was read, and before that. A content that was
+// read once may be of bytes between two builds: it counts if the file has it at the end.
+func TestChangedWithoutTrace(t *testing.T) {
+	dir, err := os.MkdirTemp("/dev/shm", "numbered")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	f := newNumberedFile(t, dir)
+	if err := os.WriteFile(f.path, make([]byte, 1<<16), 0o755); err != nil { // room for all builds
+		t.Fatal(err)
+	}
+	time.Sleep(2 * fstimes.Delay())
+	one, two := proctest.TwoBuilds(t, proctest.SharedID)
+	f.become(one)
+	o := f.see(f.number, time.Now())
+	readNow := func() buildid.Content { return ReadContents([]*Object{o}, contested.Limits{})[0].Content }
+	if got, want := readNow(), proctest.FileContent(t, one); got != want || got != o.early {
+		t.Errorf("content %v, want %v: %+v", got, want, o)
+	}
+	f.become(two)
+	if got := readNow(); !got.IsZero() {
+		t.Errorf("content %v of a file that has changed", got)
+	}
+	f.become(one)
+	o.early = buildid.Content{} // it is large
+	f.set.Stop()
+	f.become(proctest.BuildC(t, proctest.UniqueID()))
+	f.set.Review()
+	if got := readNow(); !got.IsZero() {
+		t.Errorf("content %v of a file that has another identity by now", got)
 	}
 }

@@ -48,6 +48,7 @@ type Object struct {
 	alone   bool            // it is of one mapping, and in no list
 	image   bool            // it is the vdso, which the kernel alone writes
 	exact   bool            // the file that was reached is certain to have what was mapped
+	byWord  bool            // the same, by the word of those who can have changed it without a trace
 	early   buildid.Content // of the file, if it was read at once
 	glimpse buildid.Content // the same, though it need not be what was mapped
 	// others are contents of further files under its identity and path, which is all that

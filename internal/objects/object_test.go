@@ -2,9 +2,13 @@ package objects
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -12,9 +16,12 @@ import (
 	"hallmark/addr"
 	"hallmark/buildid"
 	"hallmark/internal/bpf"
+	"hallmark/internal/fstimes"
 	"hallmark/internal/procfs"
+	"hallmark/internal/proctest"
 	"hallmark/internal/quota"
 	"hallmark/internal/reach"
+	"hallmark/internal/testenv"
 	"hallmark/procmap"
 	"hallmark/reason"
 )
@@ -65,6 +72,68 @@ func mapPage(t *testing.T, fd, flags int) addr.Abs {
 	}
 	t.Cleanup(func() { _ = unix.Munmap(b) })
 	return addr.Abs(uintptr(unsafe.Pointer(&b[0])))
+}
+
+// TestOverwrittenAndBack has the file of a process that ran before be another one for a while, with its old time put
+// back in the end: nobody knows which frames are of which content. One more name of the file is no such change.
+func TestOverwrittenAndBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(t *testing.T, path string)
+		want   reason.Reason
+	}{
+		"overwritten": {func(t *testing.T, path string) {
+			was, content := proctest.Stat(t, path), proctest.BuildC(t, proctest.UniqueID())
+			for _, from := range []string{content, path + "-copy"} {
+				if msg, err := exec.Command("cp", from, path).CombinedOutput(); err != nil {
+					t.Fatalf("cp: %v\n%s", err, msg)
+				}
+			}
+			if err := unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{was.Atim, was.Mtim}, 0); err != nil {
+				t.Fatal(err)
+			}
+		}, reason.FileChanged},
+		"linked": {func(t *testing.T, path string) {
+			if err := os.Link(path, path+"-link"); err != nil {
+				t.Fatal(err)
+			}
+		}, reason.None},
+		"removed": {func(t *testing.T, path string) {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		}, reason.None},
+	} {
+		t.Run(name, func(t *testing.T) {
+			build := proctest.BuildC(t, proctest.UniqueID())
+			path := filepath.Join(t.TempDir(), "library")
+			proctest.CopyTo(t, build, path)
+			proctest.CopyTo(t, build, path+"-copy")
+			f, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			testenv.Need(t, reach.KeepsTimes(f), "a temporary directory on a file system whose times are believed")
+			start := mapPage(t, int(f.Fd()), unix.MAP_PRIVATE)
+			time.Sleep(2 * fstimes.Delay())
+			vmas, err := reach.Mappings(os.Getpid())
+			i := slices.IndexFunc(vmas, func(v procmap.VMA) bool { return v.Contains(start) })
+			if err != nil || i < 0 {
+				t.Fatalf("no mapping: %v", err)
+			}
+			s := New()
+			defer s.Close()
+			o := s.OfVMA(vmas[i], &Process{PID: uint32(os.Getpid())})
+			s.Stop()
+			if want := proctest.FileID(t, build); o.ID != want {
+				t.Fatalf("it is %v (%v), want %v", o.ID, o.Why, want)
+			}
+			test.change(t, path)
+			if s.Review(); o.Why != test.want || o.ID.IsZero() != (test.want != reason.None) {
+				t.Errorf("it is %v (%v), want the reason %v", o.ID, o.Why, test.want)
+			}
+		})
+	}
 }
 
 // TestMemoryWithFiles wants memory that has files which nobody can open known as memory, and files

@@ -169,7 +169,7 @@ func (s *Set) settle(j Job, f reach.Found) reason.Reason {
 		return reason.None
 	}
 	o.way, o.seen, o.exact, o.early = &j.Request, f.Seen, j.IsExact(f), buildid.Content{}
-	o.claimant, o.glimpse = j.claimant, f.Content
+	o.byWord, o.claimant, o.glimpse = j.IsByWord(f), j.claimant, f.Content
 	o.number(j, f)
 	if near, isNear := f.File.(*os.File); isNear {
 		o.dev = reach.SightingOf(near).Dev

@@ -27,6 +27,21 @@ func TestWithin(t *testing.T) {
 	testenv.Await(t, "the end of the look", func() bool { return Within(pid, time.Hour, func() {}) })
 }
 
+// TestBusy wants a look that is late to be waited for as long as looks at this process are late.
+func TestBusy(t *testing.T) {
+	const pid = 1<<30 + 16
+	was, ended := lookBeside, make(chan struct{})
+	defer func() { lookBeside = was }()
+	lookBeside = func() { <-ended }
+	late := func() {
+		time.Sleep(10 * time.Millisecond)
+		close(ended)
+	}
+	if o := Try(pid, time.Nanosecond, late); o != Ended {
+		t.Errorf("a look as late as others: %v", o)
+	}
+}
+
 // TestInTimeOr wants what comes too late to be let go of, and nothing else.
 func TestInTimeOr(t *testing.T) {
 	const pid = 1<<30 + 8

@@ -230,6 +230,10 @@ func (s Stamp) IsBefore(t time.Time) bool {
 	return !s.After(t.Add(-fstimes.Delay())) && !wall(s.Ctime).Add(s.rounding()).After(t)
 }
 
+// IsTouched reports whether the inode has changed by the time of another stamp, and not because of a name that was
+// added or removed.
+func (s Stamp) IsTouched(now Stamp) bool { return s.Ctime != now.Ctime && s.links == now.links }
+
 // rounding returns how much the times may have been rounded down by the file system: those
 // that have no room for more count in seconds, and some in two.
 func (s Stamp) rounding() time.Duration {

@@ -10,8 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hallmark/buildid"
 	"hallmark/internal/bpf"
 	"hallmark/internal/contentcache"
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 )
 
@@ -103,4 +105,30 @@ func FuzzInodeOfLayer(f *testing.F) {
 			t.Errorf("%d bytes have an inode and a generation", len(handle))
 		}
 	})
+}
+
+// TestContentOf wants the content of a file in memory, and none if the file has another identity than it had before.
+func TestContentOf(t *testing.T) {
+	build := proctest.BuildC(t, proctest.UniqueID())
+	other := proctest.FileID(t, proctest.BuildC(t, proctest.UniqueID()))
+	dir, err := os.MkdirTemp("/dev/shm", "content")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	name := filepath.Join(dir, "program")
+	proctest.CopyTo(t, build, name)
+	f := open(t, name)
+	for _, id := range []buildid.ID{proctest.FileID(t, build), other} {
+		if KeepsTimes(f) {
+			t.Skip("the times of a file in memory are believed here")
+		}
+		want := proctest.FileContent(t, build)
+		if id == other {
+			want = buildid.Content{}
+		}
+		if got, err := ContentOf(t.Context(), f, id); got != want || err != nil {
+			t.Errorf("content %v (%v), want %v", got, err, want)
+		}
+	}
 }

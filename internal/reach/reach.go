@@ -110,9 +110,9 @@ func Here(ctx context.Context, q Request) (found Found, about string) {
 	switch outcome {
 	case patience.Ended:
 	case patience.Silent:
-		return Found{Why: reason.FileUnresponsive, locked: true}, about
+		why = reason.FileUnresponsive
 	default:
-		return Found{Why: reason.NotRead}, about
+		why = reason.NotRead
 	}
 	byName := q.Validity == nil && q.VMA.Inode == 0
 	if why == reason.None {
@@ -138,7 +138,7 @@ func Here(ctx context.Context, q Request) (found Found, about string) {
 		f, name, why = at, "", reason.None
 	}
 	if why != reason.None {
-		return Found{Why: why}, about
+		return Found{Why: why, locked: outcome == patience.Silent}, about
 	}
 	if q.Validity != nil {
 		waitForClock(q.Validity)
@@ -209,17 +209,20 @@ func (q Request) proves(f *os.File, is func(*os.File, *bpf.Validity) bool) bool 
 // provenAtPath opens the file by its path if what was found at the address of its mapping, nil for
 // nothing, is not proven to be the one that was mapped, and the one at the path is. A process may map
 // one file after the other at an address, and each time that somebody looks it may be another one's turn.
+// Or it lets nobody look.
 // The path of a file in a layer counts from the root of the layer's file system. It returns the place
 // where that is mounted, too, "" for the path as it is. It returns nil if there is no such file.
 func (q Request) provenAtPath(found *os.File) (f *os.File, place string) {
 	isProven := func(f *os.File, throughMapping bool) bool {
-		return q.proves(f, IsContent) || q.proves(f, isRenamed) || q.vouches(f, throughMapping)
+		return q.proves(f, IsContent) || q.proves(f, isRenamed) || q.vouches(f, throughMapping) || q.isNumbered(f, throughMapping)
 	}
-	if q.Validity == nil || found != nil && isProven(found, true) {
+	if q.Validity == nil && (q.Number == Number{} || found != nil) || found != nil && isProven(found, true) {
 		return nil, ""
 	}
-	path := strings.TrimSuffix(q.VMA.Name, procfs.Deleted)
-	places := mounts.Places(mounts.Dev(q.Validity.Dev), path)
+	var places []string
+	if q.Validity != nil {
+		places = mounts.Places(mounts.Dev(q.Validity.Dev), strings.TrimSuffix(q.VMA.Name, procfs.Deleted))
+	}
 	for _, place := range slices.Concat([]string{""}, places) {
 		v := q.VMA
 		if place != "" {
@@ -373,10 +376,30 @@ func (f *Found) ReadContent(ctx context.Context, most int64, left *Allowances) {
 	if !left.of(f.IsTrusted()).take(f.Seen.Size, time.Now()) {
 		return
 	}
-	c, err := contentcache.OfMapped(ctx, file)
+	c, err := ContentOf(ctx, file, f.ID)
 	if err == nil && StampOf(file) == f.Seen {
 		f.Content = c
 	}
+}
+
+// ContentOf reads the content of an open file that had an identity when that was read: the zero one if it has another
+// identity by now. Where times do not show each change, the bytes may be of another build than those of before.
+func ContentOf(ctx context.Context, f *os.File, id buildid.ID) (c buildid.Content, err error) {
+	isChecked := !KeepsTimes(f) && id.Kind() != buildid.ByContent
+	if isChecked && !claims(f, id) {
+		return c, nil
+	}
+	c, err = contentcache.OfMapped(ctx, f)
+	if isChecked && !claims(f, id) || id.Kind() == buildid.ByContent && c.ID() != id {
+		return buildid.Content{}, err
+	}
+	return c, err
+}
+
+// claims reports whether an open file has an identity that is written in it.
+func claims(f *os.File, id buildid.ID) bool {
+	info, err := buildid.ReadClaim(f)
+	return err == nil && info.ID == id
 }
 
 // IsExact reports whether a file that was found for the request is certain to have the content that
@@ -386,7 +409,25 @@ func (q Request) IsExact(f Found) bool {
 	if q.Validity != nil {
 		return f.Proven || f.Vouched || f.renamed && f.IsTrusted()
 	}
-	return (!f.Fickle || f.Numbered) && !f.Young && !wall(f.Seen.Ctime).Add(f.Seen.rounding()).After(q.Mapped)
+	return (!f.Fickle || f.Numbered) && !f.Young && !wall(f.Seen.Ctime).Add(f.Seen.rounding()).After(q.Mapped.Add(-f.slack()))
+}
+
+// slack returns by how much the time of change of a file that is in no directory any more may be behind. Of others
+// Young says whether it may be.
+func (f *Found) slack() time.Duration {
+	if f.Seen.links > 0 {
+		return 0
+	}
+	return fstimes.Delay()
+}
+
+// IsByWord reports whether a file that IsExact is so by the word of those who alone can have changed it, as its times
+// do not show each change.
+func (q Request) IsByWord(f Found) bool {
+	if q.Validity != nil {
+		return f.Vouched && !f.Proven
+	}
+	return f.Fickle
 }
 
 // IsLookalike reports whether a file that is not proven to be the one that a BPF program saw may be

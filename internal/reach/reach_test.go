@@ -19,6 +19,8 @@ import (
 	"hallmark/internal/contentcache"
 	"hallmark/internal/elftest"
 	"hallmark/internal/fstimes"
+	"hallmark/internal/patience"
+	"hallmark/internal/proctest"
 	"hallmark/internal/testenv"
 	"hallmark/procmap"
 	"hallmark/reason"
@@ -170,5 +172,47 @@ func TestFilesThatTakeTurns(t *testing.T) {
 	defer another.Close()
 	if another.Proven {
 		t.Errorf("%v is proven, which is neither mapped nor was", another.ID)
+	}
+}
+
+// TestLockedProcess wants the file of a process that lets nobody look at its mappings to be the one at its path, where
+// what the kernel saw of it proves that, and none otherwise.
+func TestLockedProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "program")
+	build := proctest.BuildC(t, proctest.UniqueID())
+	proctest.CopyTo(t, build, path)
+	v, fs := validityOf(t, path), FileSystemOf(open(t, path))
+	isDisk := (fs == unix.EXT4_SUPER_MAGIC || fs == unix.XFS_SUPER_MAGIC) && v.Medium != 0
+	testenv.Need(t, isDisk, "a temporary directory on ext4 or xfs on a numbered disk (Linux 5.15)")
+	time.Sleep(2 * fstimes.Delay())
+	pid, release := os.Getpid(), make(chan struct{})
+	defer close(release)
+	if o := patience.Try(pid, time.Millisecond, func() { <-release }); o != patience.Silent {
+		t.Fatalf("the process lets somebody look: %v", o)
+	}
+	st := proctest.Stat(t, path)
+	vma := procmap.VMA{Start: 0x1000, End: 0x2000, Perm: procmap.Read | procmap.Exec, Name: path}
+	number := Number{procmap.Dev{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev)}, st.Ino, uint64(v.Generation)}
+	for name, q := range map[string]Request{
+		"seen by BPF": {Validity: v},
+		"numbered":    {Want: proctest.FileID(t, build), Number: number, Media: CurrentMedia(), Mapped: time.Now()},
+	} {
+		q.VMA, q.PID = vma, uint32(pid)
+		found, _ := Here(t.Context(), q)
+		found.Close()
+		if isProven := found.Proven || found.Numbered; found.ID != proctest.FileID(t, build) || !isProven {
+			t.Errorf("%s: it is %v (%v), proven: %v", name, found.ID, found.Why.Code(), isProven)
+		}
+		if other := *v; q.Validity != nil {
+			other.Inode++
+			q.Validity = &other
+		}
+		if q.Number.Inode++; q.Validity != nil {
+			q.Number = Number{}
+		}
+		if found, _ := Here(t.Context(), q); found.Why != reason.FileUnresponsive || found.MayAnswerAside() {
+			t.Errorf("%s: another file is %v (%v)", name, found.ID, found.Why.Code())
+			found.Close()
+		}
 	}
 }
