@@ -233,6 +233,9 @@ func (s *Server) early(w *exchange, r *http.Request, id buildid.ID, a artefact) 
 		return false, nil // it has just come
 	}
 	defer content.Close()
+	if _, err := content.ReadAt(make([]byte, 1), 0); err != nil {
+		return false, nil // it did not come
+	}
 	describeOrigin(w.Header(), f.Origin)
 	if err := serve(w, r, "", f.Size, f.Origin.LastModified(), content.Stream()); err != nil {
 		return true, err
