@@ -143,23 +143,45 @@ func serve(w http.ResponseWriter, r *http.Request, tag string, size int64, modif
 	if now := time.Now(); modified.After(now) { // RFC 9110, section 8.8.2.1
 		modified = now
 	}
-	checked := &checkedReader{content, nil}
+	checked := checkedContent(content)
 	http.ServeContent(w, r, "", modified, checked)
 	return checked.err
+}
+
+// pieces is content in memory: Next returns up to n bytes of it, which nobody may change.
+type pieces interface {
+	Next(n int64) ([]byte, error)
 }
 
 // checkedReader remembers the error of the content, which http.ServeContent does not return.
 type checkedReader struct {
 	io.ReadSeeker
-	err error
+	pieces pieces // of the same content, nil where it has to be copied
+	err    error
+}
+
+func checkedContent(content io.ReadSeeker) *checkedReader {
+	c := &checkedReader{ReadSeeker: content}
+	c.pieces, _ = content.(pieces)
+	return c
 }
 
 func (c *checkedReader) Read(p []byte) (int, error) {
 	n, err := c.ReadSeeker.Read(p)
+	return n, c.note(err)
+}
+
+// Next implements pieces, where there are some.
+func (c *checkedReader) Next(n int64) ([]byte, error) {
+	b, err := c.pieces.Next(n)
+	return b, c.note(err)
+}
+
+func (c *checkedReader) note(err error) error {
 	if err != nil && err != io.EOF {
 		c.err = err
 	}
-	return n, err
+	return err
 }
 
 // find returns a file of an identity: from the store, from this machine, from upstream.
@@ -421,7 +443,7 @@ func (s *Server) headersOf(ctx context.Context, client string, o *store.Object) 
 
 // part is a part of a stream, as a stream of its own.
 type part struct {
-	content     io.ReadSeeker
+	content     *store.ObjectStream
 	start, size int64
 	off         int64
 }
@@ -441,15 +463,21 @@ func (p *part) Seek(offset int64, whence int) (int64, error) {
 }
 
 func (p *part) Read(b []byte) (int, error) {
+	piece, err := p.Next(int64(len(b)))
+	return copy(b, piece), err
+}
+
+// Next implements pieces.
+func (p *part) Next(n int64) ([]byte, error) {
 	if p.off >= p.size {
-		return 0, io.EOF
+		return nil, io.EOF
 	}
 	if _, err := p.content.Seek(p.start+p.off, io.SeekStart); err != nil {
-		return 0, err
+		return nil, err
 	}
-	n, err := p.content.Read(b[:min(int64(len(b)), p.size-p.off)])
-	p.off += int64(n)
-	return n, err
+	b, err := p.content.Next(min(n, p.size-p.off))
+	p.off += int64(len(b))
+	return b, err
 }
 
 // flights share work between those who ask for the same at the same time.
