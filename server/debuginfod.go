@@ -217,22 +217,42 @@ func (s *Server) fromLocal(r *http.Request, id buildid.ID, a artefact) error {
 	if s.Local == nil || s.ReadOnly {
 		return nil
 	}
-	c := s.takeLocal(r.Context(), id, a)
+	c, err := s.takeLocal(r.Context(), id, a)
+	if c == nil {
+		return err
+	}
 	defer s.fetches.leave(c)
-	_, err := c.wait(r.Context())
+	_, err = c.wait(r.Context())
 	return err
 }
 
-// takeLocal begins to take what this machine has of an identity, and says which files are on their way.
-func (s *Server) takeLocal(ctx context.Context, id buildid.ID, a artefact) *flight {
-	c, _ := s.fetches.join(ctx, "local "+id.String(), func(ctx context.Context, c *flight) (any, error) {
+// takeLocal begins to take what this machine has of an identity, and says which files are on their way; nil where there is
+// nothing to take. Each client waits for its own turn, unless somebody else takes the same already: what one client asks for
+// a hundred times keeps nobody waiting.
+func (s *Server) takeLocal(ctx context.Context, id buildid.ID, a artefact) (*flight, error) {
+	key := "local " + id.String()
+	if c := s.fetches.running(key); c != nil {
+		return c, nil
+	}
+	if isPending, err := s.Local.Pending(ctx, id); !isPending {
+		return nil, err
+	}
+	slot, err := s.unpacks.take(ctx, clientOf(ctx), 1, unpackTime)
+	if err != nil {
+		return nil, err
+	}
+	c, shared := s.fetches.join(ctx, key, func(ctx context.Context, c *flight) (any, error) {
+		defer slot.release()
 		added, err := s.Local.Publish(ctx, id, a == debugFile, c.announce)
 		if added {
 			s.metrics.add(1, "hallmark_files_added_total", "via", "scan")
 		}
 		return nil, err
 	})
-	return c
+	if shared {
+		slot.release()
+	}
+	return c, nil
 }
 
 // early answers with a file of this machine while it is taken into the store, and reports whether it did. Then the file
@@ -244,7 +264,10 @@ func (s *Server) early(w *exchange, r *http.Request, id buildid.ID, a artefact) 
 	if _, err := s.Store.Manifest(r.Context(), id); !errors.Is(err, blob.ErrNotExist) {
 		return false, nil
 	}
-	c := s.takeLocal(r.Context(), id, a)
+	c, err := s.takeLocal(r.Context(), id, a)
+	if c == nil {
+		return false, err
+	}
 	defer s.fetches.leave(c)
 	f, err := c.await(r.Context(), func(f *store.Arriving) bool { return a == executable && f.Executable || a == debugFile && f.Debug })
 	if f == nil {
@@ -568,6 +591,17 @@ func (f *flights) share(ctx context.Context, key string, work func(context.Conte
 	defer f.leave(c)
 	value, err = c.wait(ctx)
 	return shared, value, err
+}
+
+// running joins the call with a key that is under way; nil where there is none.
+func (f *flights) running(key string) *flight {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.calls[key]
+	if c != nil {
+		c.waiting++
+	}
+	return c
 }
 
 // join begins a call, or joins the one with the same key, which it reports. The caller leaves it.

@@ -318,7 +318,7 @@ func TestArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]bool{"/p.c": true, "/etc/secret": false, "/q.c": false} {
-		r, o, ok, err := s.Source(t.Context(), id, m, name)
+		r, o, ok, err := s.Source(t.Context(), m, name, func() (func(), error) { return func() {}, nil })
 		if err != nil || ok != want {
 			t.Errorf("%s: %t, %v", name, ok, err)
 		}
