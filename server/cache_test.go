@@ -19,7 +19,8 @@ type failingLocal struct{ err error }
 func (f failingLocal) Publish(context.Context, buildid.ID, bool, func(*store.Arriving)) (bool, error) {
 	return false, f.err
 }
-func (f failingLocal) Source(context.Context, buildid.ID, *store.Manifest, string) (io.ReadCloser, store.Origin, bool, error) {
+func (f failingLocal) Pending(context.Context, buildid.ID) (bool, error) { return true, nil }
+func (f failingLocal) Source(context.Context, *store.Manifest, string, func() (func(), error)) (io.ReadCloser, store.Origin, bool, error) {
 	return nil, store.Origin{}, false, f.err
 }
 func (f failingLocal) Names(buildid.ID, func(kind string, id buildid.ID, file, archive string) bool) bool {

@@ -143,23 +143,45 @@ func serve(w http.ResponseWriter, r *http.Request, tag string, size int64, modif
 	if now := time.Now(); modified.After(now) { // RFC 9110, section 8.8.2.1
 		modified = now
 	}
-	checked := &checkedReader{content, nil}
+	checked := checkedContent(content)
 	http.ServeContent(w, r, "", modified, checked)
 	return checked.err
+}
+
+// pieces is content in memory: Next returns up to n bytes of it, which nobody may change.
+type pieces interface {
+	Next(n int64) ([]byte, error)
 }
 
 // checkedReader remembers the error of the content, which http.ServeContent does not return.
 type checkedReader struct {
 	io.ReadSeeker
-	err error
+	pieces pieces // of the same content, nil where it has to be copied
+	err    error
+}
+
+func checkedContent(content io.ReadSeeker) *checkedReader {
+	c := &checkedReader{ReadSeeker: content}
+	c.pieces, _ = content.(pieces)
+	return c
 }
 
 func (c *checkedReader) Read(p []byte) (int, error) {
 	n, err := c.ReadSeeker.Read(p)
+	return n, c.note(err)
+}
+
+// Next implements pieces, where there are some.
+func (c *checkedReader) Next(n int64) ([]byte, error) {
+	b, err := c.pieces.Next(n)
+	return b, c.note(err)
+}
+
+func (c *checkedReader) note(err error) error {
 	if err != nil && err != io.EOF {
 		c.err = err
 	}
-	return n, err
+	return err
 }
 
 // find returns a file of an identity: from the store, from this machine, from upstream.
@@ -195,22 +217,42 @@ func (s *Server) fromLocal(r *http.Request, id buildid.ID, a artefact) error {
 	if s.Local == nil || s.ReadOnly {
 		return nil
 	}
-	c := s.takeLocal(r.Context(), id, a)
+	c, err := s.takeLocal(r.Context(), id, a)
+	if c == nil {
+		return err
+	}
 	defer s.fetches.leave(c)
-	_, err := c.wait(r.Context())
+	_, err = c.wait(r.Context())
 	return err
 }
 
-// takeLocal begins to take what this machine has of an identity, and says which files are on their way.
-func (s *Server) takeLocal(ctx context.Context, id buildid.ID, a artefact) *flight {
-	c, _ := s.fetches.join(ctx, "local "+id.String(), func(ctx context.Context, c *flight) (any, error) {
+// takeLocal begins to take what this machine has of an identity, and says which files are on their way; nil where there is
+// nothing to take. Each client waits for its own turn, unless somebody else takes the same already: what one client asks for
+// a hundred times keeps nobody waiting.
+func (s *Server) takeLocal(ctx context.Context, id buildid.ID, a artefact) (*flight, error) {
+	key := "local " + id.String()
+	if c := s.fetches.running(key); c != nil {
+		return c, nil
+	}
+	if isPending, err := s.Local.Pending(ctx, id); !isPending {
+		return nil, err
+	}
+	slot, err := s.unpacks.take(ctx, clientOf(ctx), 1, unpackTime)
+	if err != nil {
+		return nil, err
+	}
+	c, shared := s.fetches.join(ctx, key, func(ctx context.Context, c *flight) (any, error) {
+		defer slot.release()
 		added, err := s.Local.Publish(ctx, id, a == debugFile, c.announce)
 		if added {
 			s.metrics.add(1, "hallmark_files_added_total", "via", "scan")
 		}
 		return nil, err
 	})
-	return c
+	if shared {
+		slot.release()
+	}
+	return c, nil
 }
 
 // early answers with a file of this machine while it is taken into the store, and reports whether it did. Then the file
@@ -222,7 +264,10 @@ func (s *Server) early(w *exchange, r *http.Request, id buildid.ID, a artefact) 
 	if _, err := s.Store.Manifest(r.Context(), id); !errors.Is(err, blob.ErrNotExist) {
 		return false, nil
 	}
-	c := s.takeLocal(r.Context(), id, a)
+	c, err := s.takeLocal(r.Context(), id, a)
+	if c == nil {
+		return false, err
+	}
 	defer s.fetches.leave(c)
 	f, err := c.await(r.Context(), func(f *store.Arriving) bool { return a == executable && f.Executable || a == debugFile && f.Debug })
 	if f == nil {
@@ -233,6 +278,9 @@ func (s *Server) early(w *exchange, r *http.Request, id buildid.ID, a artefact) 
 		return false, nil // it has just come
 	}
 	defer content.Close()
+	if _, err := content.ReadAt(make([]byte, 1), 0); err != nil {
+		return false, nil // it did not come
+	}
 	describeOrigin(w.Header(), f.Origin)
 	if err := serve(w, r, "", f.Size, f.Origin.LastModified(), content.Stream()); err != nil {
 		return true, err
@@ -418,7 +466,7 @@ func (s *Server) headersOf(ctx context.Context, client string, o *store.Object) 
 
 // part is a part of a stream, as a stream of its own.
 type part struct {
-	content     io.ReadSeeker
+	content     *store.ObjectStream
 	start, size int64
 	off         int64
 }
@@ -438,15 +486,21 @@ func (p *part) Seek(offset int64, whence int) (int64, error) {
 }
 
 func (p *part) Read(b []byte) (int, error) {
+	piece, err := p.Next(int64(len(b)))
+	return copy(b, piece), err
+}
+
+// Next implements pieces.
+func (p *part) Next(n int64) ([]byte, error) {
 	if p.off >= p.size {
-		return 0, io.EOF
+		return nil, io.EOF
 	}
 	if _, err := p.content.Seek(p.start+p.off, io.SeekStart); err != nil {
-		return 0, err
+		return nil, err
 	}
-	n, err := p.content.Read(b[:min(int64(len(b)), p.size-p.off)])
-	p.off += int64(n)
-	return n, err
+	b, err := p.content.Next(min(n, p.size-p.off))
+	p.off += int64(len(b))
+	return b, err
 }
 
 // flights share work between those who ask for the same at the same time.
@@ -537,6 +591,17 @@ func (f *flights) share(ctx context.Context, key string, work func(context.Conte
 	defer f.leave(c)
 	value, err = c.wait(ctx)
 	return shared, value, err
+}
+
+// running joins the call with a key that is under way; nil where there is none.
+func (f *flights) running(key string) *flight {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.calls[key]
+	if c != nil {
+		c.waiting++
+	}
+	return c
 }
 
 // join begins a call, or joins the one with the same key, which it reports. The caller leaves it.

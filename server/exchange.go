@@ -25,7 +25,7 @@ const (
 // Bytes of an answer that are written at once. A slow client gets small parts, so that its rate is seen.
 const (
 	smallPart = 2 << 10
-	largePart = 128 << 10
+	largePart = 256 << 10
 	framePart = 16 << 10 // of HTTP/2, where nobody sees what the client has received
 )
 
@@ -280,8 +280,14 @@ func (e *exchange) Write(b []byte) (n int, err error) {
 // buffers are for what goes from a file to a client.
 var buffers = sync.Pool{New: func() any { return new([largePart]byte) }}
 
-// ReadFrom implements io.ReaderFrom, for io.Copy: with few large parts a fast client costs less.
+// ReadFrom implements io.ReaderFrom, for io.Copy: with few large parts a fast client costs less. What is in memory is not
+// copied before.
 func (e *exchange) ReadFrom(r io.Reader) (n int64, err error) {
+	if l, ok := r.(*io.LimitedReader); ok { // of http.ServeContent
+		if c, ok := l.R.(*checkedReader); ok && c.pieces != nil {
+			return e.writePieces(c, l.N)
+		}
+	}
 	b := buffers.Get().(*[largePart]byte)
 	defer buffers.Put(b)
 	for {
@@ -299,6 +305,24 @@ func (e *exchange) ReadFrom(r io.Reader) (n int64, err error) {
 			return n, err
 		}
 	}
+}
+
+// writePieces writes the next bytes of some content, size of them.
+func (e *exchange) writePieces(from pieces, size int64) (n int64, err error) {
+	for n < size {
+		b, err := from.Next(size - n)
+		if err == io.EOF {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+		wrote, err := e.Write(b)
+		if n += int64(wrote); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // FlushError sends what is written. http.ResponseController calls it.

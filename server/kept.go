@@ -326,7 +326,7 @@ func (s *Server) getProfile(w *exchange, r *http.Request, who caller) error {
 	h.Set("Content-Disposition", `attachment; filename="`+p.ID[:12]+`"`)
 	h.Set("Cache-Control", "private, max-age=60")
 	h.Set("ETag", `"`+p.ID+`"`)
-	checked := &checkedReader{o.Stream(), nil}
+	checked := checkedContent(o.Stream())
 	http.ServeContent(w, r, "", p.Time, checked)
 	return checked.err
 }

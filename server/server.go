@@ -94,8 +94,11 @@ type Local interface {
 	// whether it had something that the store did not. It calls early with what can be served while it comes; nil
 	// for no call.
 	Publish(ctx context.Context, id buildid.ID, debugFirst bool, early func(*store.Arriving)) (bool, error)
-	// Source opens the source file of a path for an identity; false where it has none.
-	Source(ctx context.Context, id buildid.ID, m *store.Manifest, path string) (io.ReadCloser, store.Origin, bool, error)
+	// Pending reports whether Publish has to read files.
+	Pending(ctx context.Context, id buildid.ID) (bool, error)
+	// Source opens the source file of a path for an identity; false where it has none. It calls begin before it
+	// reads much, and what that returns afterwards.
+	Source(ctx context.Context, m *store.Manifest, path string, begin func() (end func(), err error)) (io.ReadCloser, store.Origin, bool, error)
 	// Names calls yield with the names of files that it has, as /metadata has them, those of an identity or, where
 	// that is zero, all, until yield returns false. It returns whether it knows all of its files yet.
 	Names(id buildid.ID, yield func(kind string, id buildid.ID, file, archive string) bool) (complete bool)
@@ -125,6 +128,7 @@ type Server struct {
 	gates   gates
 	conns   conns
 	heavy   pool
+	unpacks pool  // of files and packages of this machine that are read
 	files   *gate // of files that are on their way
 	refused refusals
 	name    string // of this server among those that ask each other
@@ -194,6 +198,7 @@ func (s *Server) share() {
 	s.gates = newGates(s.Requests)
 	s.conns = conns{most: s.Connections, key: s.clientAt, ended: func() { s.refused.count(s, "connections", "") }}
 	s.heavy = pool{size: int64(s.Heavy), busy: busy, eager: true}
+	s.unpacks = pool{size: int64(max(1, s.Heavy/2)), busy: fail(http.StatusTooManyRequests, "the server reads as many packages as it can"), eager: true}
 	s.files = newGate(filesOfHeavy*s.Heavy, fail(http.StatusTooManyRequests, "the server has as many files on their way as it takes"))
 	crowded := fail(http.StatusServiceUnavailable, "the server has too many profiles at once")
 	s.profiles.bodies = pool{size: maxBodies, busy: crowded}
@@ -213,7 +218,7 @@ func (s *Server) share() {
 // shared returns what clients share, by the names that health has for it.
 func (s *Server) shared() map[string]*pool {
 	return map[string]*pool{
-		"requests": &s.gates.known.pool, "strangers": &s.gates.strangers.pool, "watchers": &s.gates.watch.pool, "heavy": &s.heavy,
+		"requests": &s.gates.known.pool, "strangers": &s.gates.strangers.pool, "watchers": &s.gates.watch.pool, "heavy": &s.heavy, "unpacks": &s.unpacks,
 		"files": &s.files.pool, "bodies": &s.profiles.bodies, "profiles": &s.profiles.decoded,
 		"questions": &s.viewer.turns.places, "downloads": &s.viewer.turns.downloads, "answers": &s.viewer.turns.unsent,
 	}
@@ -227,6 +232,9 @@ func (s *Server) pools() (all []api.Pool) {
 	}
 	return all
 }
+
+// unpackTime is how long a request waits for its turn to read a package of this machine.
+const unpackTime = time.Minute
 
 // filesOfHeavy is how many files can be on their way for each request that may cost much: they take room on the disk.
 const filesOfHeavy = 4
@@ -616,7 +624,7 @@ func (s *Server) kind(kind string, role Role, f answer) http.HandlerFunc {
 			return
 		}
 		if err == nil {
-			err = s.contained(f, w, r, w.who)
+			err = s.contained(f, w, r.WithContext(context.WithValue(r.Context(), clientKey{}, w.client)), w.who)
 		}
 		if err = cmp.Or(w.ended(), s.cacheError(err)); err != nil {
 			s.refuse(w, r, err)
@@ -626,6 +634,15 @@ func (s *Server) kind(kind string, role Role, f answer) http.HandlerFunc {
 		}
 		s.note(w, r, kind, start, err)
 	}
+}
+
+// clientKey is that of the client of a request in its context.
+type clientKey struct{}
+
+// clientOf returns whose share of the pools work takes; "" for work of the server itself.
+func clientOf(ctx context.Context) string {
+	client, _ := ctx.Value(clientKey{}).(string)
+	return client
 }
 
 // turnAway is for a request that is refused and that no pool counts. One of too many gets no answer: those who do not read

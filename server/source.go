@@ -87,13 +87,32 @@ func (s *Server) findSource(r *http.Request, m *store.Manifest, name string) (st
 	return f, err
 }
 
-// sourceFromLocal takes into the store what this machine's packages have of a source file.
+// sourceFromLocal takes into the store what this machine's packages have of a source file. Several clients may wait for the
+// same one: all but the first find it in the store.
 func (s *Server) sourceFromLocal(r *http.Request, m *store.Manifest, name string) error {
 	ctx := r.Context()
 	if s.Local == nil {
 		return nil
 	}
-	content, origin, ok, err := s.Local.Source(ctx, m.ID, m, name)
+	isThere := false
+	var slot *slot
+	defer func() { slot.release() }()
+	content, origin, ok, err := s.Local.Source(ctx, m, name, func() (end func(), err error) {
+		if slot != nil {
+			return func() {}, nil
+		}
+		if slot, err = s.unpacks.take(ctx, clientOf(ctx), 1, unpackTime); err != nil {
+			return nil, err
+		}
+		_, err = s.Store.Source(ctx, m, name)
+		if isThere = err == nil; isThere {
+			return nil, errors.New("it has come meanwhile")
+		}
+		return func() {}, nil
+	})
+	if isThere {
+		return nil
+	}
 	if err != nil || !ok {
 		return err
 	}

@@ -42,6 +42,10 @@ var (
 	rounds    = trial.Rounds("rounds", 3, "rounds, of which the medians are shown")
 	fileSize  = flag.Int("bytes", 80_000, "bytes of data in the file that is asked for")
 	peers     = flag.String("debuginfod", "debuginfod", "programs of elfutils' server, separated by commas")
+	real      = flag.String("asked", "", "ask for this file, which has a build ID, and not for one that is made")
+	commands  = flag.String("hallmark", "", "hallmark commands, separated by commas (default: one that is built)")
+	scanned   = flag.Bool("scan", false, "hallmark finds the file by --scan, and gets it by no push")
+	filesOnly = flag.Bool("files-only", false, "measure no symbols")
 	first     = flag.Int("first", 0, "also ask for the first bytes of a program of so many MiB that a server has just found by --scan (needs objcopy)")
 	large     = flag.Int("large", 0, "also ask for a section of a program of so many MB, cold, as root (needs objcopy)")
 	program   = flag.String("file", "", "a program with debug information, whose addresses are asked for (default: the hallmark command)")
@@ -50,12 +54,16 @@ var (
 func main() { trial.Main("serve", run) }
 
 func run(dir string) error {
-	command := filepath.Join(dir, "hallmark")
-	build := exec.Command("go", "build", "-o", command, "./cmd/hallmark")
-	build.Dir, build.Stderr = "..", os.Stderr
-	if err := build.Run(); err != nil {
-		return err
+	list := strings.Split(*commands, ",")
+	if *commands == "" {
+		list = []string{filepath.Join(dir, "hallmark")}
+		build := exec.Command("go", "build", "-o", list[0], "./cmd/hallmark")
+		build.Dir, build.Stderr = "..", os.Stderr
+		if err := build.Run(); err != nil {
+			return err
+		}
 	}
+	command := list[0]
 	if *program == "" {
 		*program = command
 	}
@@ -63,20 +71,44 @@ func run(dir string) error {
 	if err != nil {
 		return err
 	}
-	s, err := browser.StartServer(command, dir)
-	if err != nil {
-		return err
-	}
-	defer s.Stop()
-	for _, file := range []string{small, *program} {
-		push := exec.Command(command, "push", "--server", s.URL, file)
-		push.Stderr = os.Stderr
-		if err := push.Run(); err != nil {
-			return fmt.Errorf("push %s: %w", file, err)
-		}
-	}
 	path := "/buildid/" + id.String() + "/executable"
-	servers := []server{{"hallmark serve", strings.TrimSuffix(s.URL, "/") + path, s.PID()}}
+	var servers []server
+	var url string // of the first server
+	for i, command := range list {
+		home := filepath.Join(dir, fmt.Sprintf("home%d", i))
+		var args []string
+		pushed := []string{small, *program}
+		if *scanned {
+			args, pushed = []string{"--scan", filepath.Dir(small)}, pushed[1:]
+		}
+		if *filesOnly {
+			pushed = pushed[:len(pushed)-1]
+		}
+		s, err := browser.StartServer(command, home, args...)
+		if err != nil {
+			return err
+		}
+		defer s.Stop()
+		for _, file := range pushed {
+			push := exec.Command(command, "push", "--server", s.URL, file)
+			push.Stderr = os.Stderr
+			if err := push.Run(); err != nil {
+				return fmt.Errorf("push %s: %w", file, err)
+			}
+		}
+		at := strings.TrimSuffix(s.URL, "/")
+		if url == "" {
+			url = at
+		}
+		if err := await(at + "/metadata?key=buildid&value=" + id.String()); err != nil {
+			return err
+		}
+		name := "hallmark serve"
+		if len(list) > 1 {
+			name += " of " + command
+		}
+		servers = append(servers, server{name, at + path, s.PID()})
+	}
 	for i, name := range strings.Split(*peers, ",") {
 		other, stop, err := debuginfod(name, filepath.Join(dir, fmt.Sprintf("elfutils%d.sqlite", i)), filepath.Join(dir, "files"), path)
 		if err != nil {
@@ -100,7 +132,10 @@ func run(dir string) error {
 	if err := measureFiles(servers, small); err != nil {
 		return err
 	}
-	if err := measureSymbols(s.URL, *program); err != nil {
+	if *filesOnly {
+		return nil
+	}
+	if err := measureSymbols(url, *program); err != nil {
 		return err
 	}
 	if *large == 0 {
@@ -122,6 +157,17 @@ func smallProgram(dir string) (string, buildid.ID, error) {
 		return "", buildid.ID{}, err
 	}
 	name := filepath.Join(files, "small")
+	if *real != "" {
+		b, err := os.ReadFile(*real)
+		if err != nil {
+			return "", buildid.ID{}, err
+		}
+		if err := os.WriteFile(name, b, 0o755); err != nil {
+			return "", buildid.ID{}, err
+		}
+		info, err := buildid.ReadFile(name)
+		return name, info.ID, err
+	}
 	source := filepath.Join(dir, "small.c")
 	text := fmt.Sprintf("const char filler[%d] = {1};\nint main(void) { return filler[1]; }\n", *fileSize)
 	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
@@ -189,63 +235,82 @@ func fileServer(dir string) (string, error) {
 	return "http://" + l.Addr().String(), nil
 }
 
-// measureFiles asks each server for the file many times, in turns.
+// measureFiles asks each server for the file many times, in turns. Ratios are those within a round.
 func measureFiles(servers []server, name string) error {
 	want, err := os.ReadFile(name)
 	if err != nil {
 		return err
 	}
-	rates, cpu := make([][]float64, len(servers)), make([][]float64, len(servers))
-	for range *rounds {
-		for i, s := range servers {
+	peer := max(0, slices.IndexFunc(servers, func(s server) bool { return strings.HasPrefix(s.name, "elfutils") }))
+	const figures = 4 // requests a second, ms of p50 and p99, CPU µs
+	all, ratios := make([][figures][]float64, len(servers)), make([][figures][]float64, len(servers))
+	for round := range *rounds {
+		got := make([][figures]float64, len(servers))
+		for i := range servers {
+			i = (i + round) % len(servers)
+			s := servers[i]
 			before := process.CPU(s.pid)
-			rate, err := get(s.url, want)
+			rate, times, err := get(s.url, want)
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
-			rates[i] = append(rates[i], rate)
-			cpu[i] = append(cpu[i], (process.CPU(s.pid)-before)/float64(*requests)*1e6)
+			slices.Sort(times)
+			at := func(share float64) float64 { return times[int(share*float64(len(times)-1))].Seconds() * 1e3 }
+			got[i] = [figures]float64{rate, at(0.5), at(0.99), (process.CPU(s.pid) - before) / float64(*requests) * 1e6}
+		}
+		for i := range servers {
+			for j, v := range got[i] {
+				all[i][j] = append(all[i][j], v)
+				ratios[i][j] = append(ratios[i][j], v/got[peer][j])
+			}
 		}
 	}
-	fmt.Printf("| a file of %d bytes, %d requests, %d at a time | requests a second | × elfutils | CPU µs a request | MiB afterwards |\n|---|--:|--:|--:|--:|\n", len(want), *requests, *atOnce)
+	fmt.Printf("| a file of %d bytes, %d requests, %d at a time | requests a second | × | p50 ms | × | p99 ms | × | CPU µs a request | × | MiB afterwards |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n", len(want), *requests, *atOnce)
 	for i, s := range servers {
-		ratio, spent, size := "", "", ""
+		fmt.Printf("| %s |", s.name)
+		for j := range figures {
+			if j == figures-1 && s.pid == 0 {
+				fmt.Print(" | | |")
+				continue
+			}
+			fmt.Printf(" %.4g | %.2f |", median(all[i][j]), median(ratios[i][j]))
+		}
 		if s.pid != 0 {
-			spent, size = fmt.Sprintf("%.0f", median(cpu[i])), fmt.Sprintf("%.0f", process.Resident(s.pid))
+			fmt.Printf(" %.0f |", process.Resident(s.pid))
 		}
-		if j := slices.IndexFunc(servers, func(s server) bool { return strings.HasPrefix(s.name, "elfutils") }); j >= 0 {
-			ratio = fmt.Sprintf("%.1f", median(rates[i])/median(rates[j]))
-		}
-		fmt.Printf("| %s | %.0f | %s | %s | %s |\n", s.name, median(rates[i]), ratio, spent, size)
+		fmt.Println()
 	}
 	return nil
 }
 
-// get asks for a file, and returns how many answers came in a second.
-func get(url string, want []byte) (float64, error) {
+// get asks for a file, and returns how many answers came in a second, and the time of each.
+func get(url string, want []byte) (float64, []time.Duration, error) {
 	c := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: *atOnce, DisableCompression: true}}
 	defer c.CloseIdleConnections()
 	var left atomic.Int64
 	left.Store(int64(*requests))
+	times := make([]time.Duration, *requests)
 	failures := make(chan error, *atOnce)
 	begun := time.Now()
 	var all sync.WaitGroup
 	for range *atOnce {
 		all.Go(func() {
 			for n := left.Add(-1); n >= 0; n = left.Add(-1) {
+				asked := time.Now()
 				if err := getOnce(c, url, want, n%1000 == 0); err != nil {
 					failures <- err
 					return
 				}
+				times[n] = time.Since(asked)
 			}
 		})
 	}
 	all.Wait()
 	select {
 	case err := <-failures:
-		return 0, err
+		return 0, nil, err
 	default:
-		return float64(*requests) / time.Since(begun).Seconds(), nil
+		return float64(*requests) / time.Since(begun).Seconds(), times, nil
 	}
 }
 

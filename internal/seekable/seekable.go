@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"sort"
 	"sync"
 
@@ -33,7 +34,8 @@ const (
 var ErrFormat = errors.New("not a sound seekable zstd file")
 
 var encoders = sync.OnceValue(func() *zstd.Encoder {
-	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(runtime.GOMAXPROCS(0)), zstd.WithEncoderCRC(true))
+	// Each encoder keeps room for two windows: a larger one than a frame finds nothing more.
+	e, err := zstd.NewWriter(nil, zstd.WithWindowSize(FrameSize), zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(runtime.GOMAXPROCS(0)), zstd.WithEncoderCRC(true))
 	if err != nil {
 		panic(err) // constant options
 	}
@@ -301,6 +303,9 @@ func (s *Reader) Frame(i int) ([]byte, error) {
 	return b, err
 }
 
+// raws are buffers for compressed frames.
+var raws = sync.Pool{New: func() any { return new([]byte) }}
+
 // frameAt returns the content of the frame that has the byte at off, and where it starts. Frames
 // that have to be read are read ahead, up to so many in one piece.
 func (s *Reader) frameAt(off int64, ahead int) ([]byte, int64, error) {
@@ -309,7 +314,12 @@ func (s *Reader) frameAt(off int64, ahead int) ([]byte, int64, error) {
 		return b, s.content[i], nil
 	}
 	end := min(i+max(ahead, 1), len(s.at)-1)
-	raw := make([]byte, s.at[end]-s.at[i])
+	buffer := raws.Get().(*[]byte)
+	defer raws.Put(buffer)
+	raw := slices.Grow((*buffer)[:0], int(s.at[end]-s.at[i]))[:s.at[end]-s.at[i]]
+	if cap(raw) <= maxAhead*FrameSize {
+		*buffer = raw
+	}
 	if err := readFull(s.r, raw, s.at[i]); err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", s.name, err)
 	}
@@ -376,18 +386,25 @@ func (t *Stream) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
+	b, err := t.Next(int64(len(p)))
+	return copy(p, b), err
+}
+
+// Next returns the next bytes, up to n of them, which nobody may change. There are fewer where a frame ends.
+func (t *Stream) Next(n int64) ([]byte, error) {
 	if t.off >= t.s.Size() {
-		return 0, io.EOF
+		return nil, io.EOF
 	}
 	if t.off < t.start || t.off >= t.start+int64(len(t.frame)) {
 		var err error
 		if t.frame, t.start, err = t.s.frameAt(t.off, t.ahead); err != nil {
 			t.frame = nil
-			return 0, err
+			return nil, err
 		}
 		t.ahead = min(max(1, 2*t.ahead), maxAhead)
 	}
-	n := copy(p, t.frame[t.off-t.start:])
-	t.off += int64(n)
-	return n, nil
+	b := t.frame[t.off-t.start:]
+	b = b[:min(n, int64(len(b)))]
+	t.off += int64(len(b))
+	return b, nil
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -210,13 +211,14 @@ func TestEarly(t *testing.T) {
 			if a.Debug {
 				name = "debug"
 			}
-			order, n = append(order, name), n+1
+			order = append(order, name)
+			r, err := a.Open(t.Context()) // here, as all of it may be in the store before a goroutine runs
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			n++
 			go func() {
-				r, err := a.Open(t.Context())
-				if err != nil {
-					reads <- read{name, nil, err}
-					return
-				}
 				defer r.Close()
 				b, err := io.ReadAll(r.Stream())
 				reads <- read{name, b, err}
@@ -272,27 +274,27 @@ func TestEarlyDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, filepath.Join(dir, "full"), damaged)
-		ended := make(chan error, 1)
-		if added, err := s.Publish(t.Context(), id, false, func(a *store.Arriving) {
-			go func() {
-				r, err := a.Open(t.Context())
-				if err != nil {
-					ended <- nil
-					return
-				}
+		var readers sync.WaitGroup
+		n := 0
+		added, err := s.Publish(t.Context(), id, false, func(a *store.Arriving) {
+			n++
+			r, err := a.Open(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			readers.Go(func() {
 				defer r.Close()
 				got, err := io.ReadAll(r.Stream())
 				if err == nil || int64(len(got)) >= a.Size {
 					t.Errorf("%s: %d bytes of %d, %v", name, len(got), a.Size, err)
 				}
-				ended <- nil
-			}()
-		}); added || err != nil {
-			t.Errorf("%s: %t, %v", name, added, err)
+			})
+		})
+		if added || err != nil || n != 1 {
+			t.Errorf("%s: %t, %v, %d came early", name, added, err, n)
 		}
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		readers.Wait()
 	}
 }
 
@@ -316,7 +318,7 @@ func TestArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]bool{"/p.c": true, "/etc/secret": false, "/q.c": false} {
-		r, o, ok, err := s.Source(t.Context(), id, m, name)
+		r, o, ok, err := s.Source(t.Context(), m, name, func() (func(), error) { return func() {}, nil })
 		if err != nil || ok != want {
 			t.Errorf("%s: %t, %v", name, ok, err)
 		}

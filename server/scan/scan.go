@@ -429,39 +429,66 @@ func isSource(name string) bool { return slices.Contains(sourceEnds, filepath.Ex
 var sourceEnds = []string{".c", ".h", ".cc", ".hh", ".cpp", ".hpp", ".cxx", ".hxx", ".c++", ".h++", ".C", ".H", ".inc", ".inl", ".ipp", ".tcc", ".s", ".S", ".asm",
 	".go", ".rs", ".d", ".m", ".mm", ".f", ".F", ".f90", ".F90", ".f95", ".adb", ".ads", ".zig", ".nim", ".swift", ".y", ".l", ".cu", ".vala", ".ml", ".pas"}
 
+// Pending reports whether Publish has to read files for an identity.
+func (s *Scanner) Pending(ctx context.Context, id buildid.ID) (bool, error) {
+	s.mu.Lock()
+	none := len(s.places[id]) == 0
+	s.mu.Unlock()
+	if none {
+		return false, nil
+	}
+	w, err := s.waiting(ctx, id)
+	return len(w.order) > 0, err
+}
+
+// waiting is what the store does not have of an identity.
+type waiting struct {
+	all   []place // of the identity
+	todo  map[string][]place
+	order []string // the paths of todo
+	isNew bool     // the store knows nothing of the identity
+}
+
+func (s *Scanner) waiting(ctx context.Context, id buildid.ID) (w waiting, err error) {
+	m, err := s.Store.Manifest(ctx, id)
+	isThere := err == nil && !s.Store.IsBroken(m) // an identity that nobody asked for may have been removed
+	if err != nil && !errors.Is(err, blob.ErrNotExist) {
+		return w, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w = waiting{all: s.places[id], todo: map[string][]place{}, isNew: err != nil}
+	for _, p := range w.all {
+		if taken, done := s.done[p.key()]; done && (!taken || isThere) {
+			continue
+		}
+		if w.todo[p.path] == nil {
+			w.order = append(w.order, p.path)
+		}
+		w.todo[p.path] = append(w.todo[p.path], p)
+	}
+	return w, nil
+}
+
 // Publish takes what there is of an identity into the store, and reports whether that was
 // something that the store did not have. Files that cannot be read are passed over. Debug files go first where
 // debugFirst, else executables. early is called with a file that is served as what it is, whatever else there is, while it
 // comes; nil for no call.
 func (s *Scanner) Publish(ctx context.Context, id buildid.ID, debugFirst bool, early func(*store.Arriving)) (added bool, err error) {
-	m, err := s.Store.Manifest(ctx, id)
-	isThere := err == nil && !s.Store.IsBroken(m) // an identity that nobody asked for may have been removed
-	if err != nil && !errors.Is(err, blob.ErrNotExist) {
+	w, err := s.waiting(ctx, id)
+	if err != nil {
 		return false, err
 	}
-	if err == nil {
+	if !w.isNew {
 		early = nil // the store has others, which may be served
 	}
-	s.mu.Lock()
-	all := s.places[id]
-	todo := map[string][]place{} // by path
-	var order []string
-	for _, p := range all {
-		if taken, done := s.done[p.key()]; done && (!taken || isThere) {
-			continue
-		}
-		if todo[p.path] == nil {
-			order = append(order, p.path)
-		}
-		todo[p.path] = append(todo[p.path], p)
-	}
-	s.mu.Unlock()
+	todo, order := w.todo, w.order
 	isFirst := func(p place) bool { return debugFirst && p.Debug || !debugFirst && p.Executable }
 	slices.SortStableFunc(order, func(a, b string) int {
 		return cmp.Compare(min(0, slices.IndexFunc(todo[b], isFirst)), min(0, slices.IndexFunc(todo[a], isFirst)))
 	})
 	for _, path := range order {
-		t := &taking{Scanner: s, id: id, path: path, places: todo[path], all: all, early: early}
+		t := &taking{Scanner: s, id: id, path: path, places: todo[path], all: w.all, early: early}
 		err := t.take(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -492,8 +519,8 @@ func isOwn(err error) bool {
 }
 
 // Source opens the source file of a path from a package of the same build as the files of an
-// identity, for the caller to close.
-func (s *Scanner) Source(ctx context.Context, _ buildid.ID, m *store.Manifest, name string) (io.ReadCloser, store.Origin, bool, error) {
+// identity, for the caller to close. It calls begin before it reads a package, and what that returns afterwards.
+func (s *Scanner) Source(ctx context.Context, m *store.Manifest, name string, begin func() (end func(), err error)) (io.ReadCloser, store.Origin, bool, error) {
 	for i := range m.Files {
 		for _, o := range m.Files[i].Origins {
 			if o.Build == "" {
@@ -502,6 +529,14 @@ func (s *Scanner) Source(ctx context.Context, _ buildid.ID, m *store.Manifest, n
 			s.mu.Lock()
 			paths := s.sources[o.Build+"\x00"+filepath.Clean(name)]
 			s.mu.Unlock()
+			if len(paths) == 0 {
+				continue
+			}
+			end, err := begin()
+			if err != nil {
+				return nil, store.Origin{}, false, err
+			}
+			defer end()
 			for _, path := range paths {
 				r, modified, err := s.sourceIn(ctx, path, filepath.Clean(name))
 				if err != nil || r != nil {

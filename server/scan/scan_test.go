@@ -123,12 +123,12 @@ func TestPackages(t *testing.T) {
 	if added, err := s.Publish(t.Context(), id, false, nil); !added || err != nil {
 		t.Errorf("after it was removed: %t, %v", added, err)
 	}
-	r, _, ok, err := s.Source(t.Context(), id, m, "/usr/src/debug/src-1/p.c")
+	r, _, ok, err := s.Source(t.Context(), m, "/usr/src/debug/src-1/p.c", func() (func(), error) { return func() {}, nil })
 	if err != nil || !ok {
 		t.Fatalf("no source: %v", err)
 	}
 	r.Close()
-	if _, _, ok, _ := s.Source(t.Context(), id, m, "/etc/passwd"); ok {
+	if _, _, ok, _ := s.Source(t.Context(), m, "/etc/passwd", func() (func(), error) { return func() {}, nil }); ok {
 		t.Error("a source file of this machine")
 	}
 }

@@ -114,9 +114,6 @@ func (t *taking) add(ctx context.Context, r io.Reader, size int64, o store.Origi
 }
 
 func (t *taking) keep(ctx context.Context, r io.Reader, claim store.Claim, early *store.Arriving) (isNew bool, err error) {
-	if early != nil {
-		t.early(early)
-	}
 	spool, err := t.Store.SpoolFor(ctx, r, early)
 	if err != nil {
 		return false, err
@@ -150,7 +147,7 @@ func (t *taking) arriving(head []byte, size int64, o store.Origin) *store.Arrivi
 	}
 	isExecutable, isDebug := func(m *member) bool { return m.Executable }, func(m *member) bool { return m.Debug }
 	fits := func(exe *store.Facts) bool { return !exe.Executable || !facts.Executable && store.Fits(exe, &facts) }
-	early := &store.Arriving{Facts: facts, Size: size, Origin: o}
+	early := &store.Arriving{Facts: facts, Size: size, Origin: o, Ready: t.early}
 	early.Executable = facts.Executable && alone(isExecutable, func(*store.Facts) bool { return true })
 	early.Debug = facts.Debug && alone(isDebug, fits)
 	if !early.Executable && !early.Debug {

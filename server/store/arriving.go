@@ -16,21 +16,27 @@ type Arriving struct {
 	Executable, Debug bool  // it is served as that, whatever else there is
 	Size              int64 // that it is expected to have
 	Origin            Origin
+	Ready             func(*Arriving) // is called when the file can be opened
 
-	mu     sync.Mutex
-	file   *os.File
-	n      int64         // bytes that are there
-	news   chan struct{} // closed and replaced when more is known
-	whole  bool
-	err    error
-	closed bool
+	mu    sync.Mutex
+	file  *os.File
+	n     int64         // bytes that are there
+	news  chan struct{} // closed and replaced when more is known
+	whole bool
+	err   error
 }
 
 // errCutShort says that a file did not become what its start promised.
 var errCutShort = errors.New("the file is another one than its start said")
 
-// grew notes that a file has so many bytes.
-func (a *Arriving) grew(f *os.File, n int64) { a.change(func() { a.file, a.n = f, n }) }
+// begin has others open the file from now on.
+func (a *Arriving) begin(f *os.File) {
+	a.change(func() { a.file = f })
+	a.Ready(a)
+}
+
+// grew notes that so many bytes are there.
+func (a *Arriving) grew(n int64) { a.change(func() { a.n = n }) }
 
 // Verified notes that all of the file is there, and what it is. A file of another size, or that is good for something else
 // than its start said, fails for those who read it.
@@ -47,7 +53,7 @@ func (a *Arriving) Verified(f Facts) {
 // Close ends what was not verified with an error, nil for none. Those who have opened the file can go on to read it.
 func (a *Arriving) Close(err error) {
 	a.change(func() {
-		if a.closed = true; !a.whole && a.err == nil {
+		if !a.whole && a.err == nil {
 			a.err = errors.Join(errCutShort, err)
 		}
 		a.file = nil
@@ -64,27 +70,31 @@ func (a *Arriving) change(apply func()) {
 	}
 }
 
-// Open returns a reader of the file as soon as some of it is there. The reader waits for what is not there yet, until ctx
-// is done. Without an error the caller closes it.
+// Open returns a reader of the file, which fails where the file is no longer on its way. Reads wait for what is not there
+// yet, until ctx is done. Without an error the caller closes the reader.
 func (a *Arriving) Open(ctx context.Context) (*ArrivingReader, error) {
-	if _, err := a.await(ctx, 0); err != nil {
-		return nil, err
-	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.file == nil {
-		return nil, errors.Join(errCutShort, a.err)
+	f, err := a.file, a.err
+	a.mu.Unlock()
+	if f == nil {
+		return nil, errors.Join(errCutShort, err)
 	}
-	syscall.ForkLock.RLock()
-	fd, err := syscall.Dup(int(a.file.Fd()))
-	if err == nil {
-		syscall.CloseOnExec(fd)
-	}
-	syscall.ForkLock.RUnlock()
+	// Its writer may close the file at any time, and its number be that of another file then: Control does not let it happen.
+	c, err := f.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	return &ArrivingReader{ctx, a, os.NewFile(uintptr(fd), "a file on its way")}, nil
+	var fd uintptr
+	var errno syscall.Errno
+	if err := c.Control(func(of uintptr) {
+		fd, _, errno = syscall.Syscall(syscall.SYS_FCNTL, of, syscall.F_DUPFD_CLOEXEC, 0)
+	}); err != nil {
+		return nil, err
+	}
+	if errno != 0 {
+		return nil, errno
+	}
+	return &ArrivingReader{ctx, a, os.NewFile(fd, "a file on its way")}, nil
 }
 
 // An ArrivingReader reads an Arriving.
@@ -180,6 +190,6 @@ type growing struct {
 func (g *growing) Write(p []byte) (int, error) {
 	n, err := g.File.Write(p)
 	g.n += int64(n)
-	g.to.grew(g.File, g.n)
+	g.to.grew(g.n)
 	return n, err
 }

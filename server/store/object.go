@@ -35,16 +35,24 @@ func (o *Object) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // Stream returns a reader of the content from its start.
-func (o *Object) Stream() io.ReadSeeker { return &objectStream{o.Reader.Stream(), o} }
+func (o *Object) Stream() *ObjectStream { return &ObjectStream{o.Reader.Stream(), o} }
 
-type objectStream struct {
+// An ObjectStream reads an Object from front to back.
+type ObjectStream struct {
 	*seekable.Stream
 	o *Object
 }
 
-func (s *objectStream) Read(p []byte) (int, error) {
+// Read implements io.Reader.
+func (s *ObjectStream) Read(p []byte) (int, error) {
 	n, err := s.Stream.Read(p)
 	return n, s.o.failed(err)
+}
+
+// Next returns the next bytes, up to n of them, which nobody may change.
+func (s *ObjectStream) Next(n int64) ([]byte, error) {
+	b, err := s.Stream.Next(n)
+	return b, s.o.failed(err)
 }
 
 // failed returns an error of a read. An object that was damaged or replaced is opened anew the next time.

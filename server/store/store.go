@@ -148,6 +148,7 @@ func (s *Store) SpoolFor(ctx context.Context, r io.Reader, early *Arriving) (*Sp
 	h := sha256.New()
 	var out io.Writer = f
 	if early != nil {
+		early.begin(f)
 		out = &growing{f, early, 0}
 	}
 	n, err := io.Copy(io.MultiWriter(out, h), io.LimitReader(&untilDone{ctx, r}, s.MaxFile+1))

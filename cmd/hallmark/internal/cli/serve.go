@@ -194,7 +194,7 @@ func serveCommand(e *verb.Env, opt *serveOptions) *cobra.Command {
 	f.BoolVar(&opt.cors, "cors", false, "let scripts of all web sites ask for files and their names in a browser (CORS)")
 	f.BoolVar(&opt.readOnly, "read-only", false, "take no files")
 	f.Int64Var(&opt.maxFile, "max-file", store.DefaultMaxFile>>20, "refuse files of more than so many `MiB`")
-	f.Int64Var(&opt.memory, "memory", 32, "keep so many `MiB` of what was read in memory")
+	f.Int64Var(&opt.memory, "memory", 16, "keep so many `MiB` of what was read in memory")
 	f.Int64Var(&opt.indexMemory, "index-memory", 4096, "let the process that makes an index take so many `MiB`")
 	f.Int64Var(&opt.requests, "limit-requests", 0, "let a client make this `NUMBER` of requests a second, and at once ten times as many; 0 sets no limit")
 	f.Int64Var(&opt.uploadMiB, "limit-upload", 0, "let a client upload this many `MiB` a day; 0 sets no limit")
@@ -317,6 +317,7 @@ func runServe(ctx context.Context, e *verb.Env, opt *serveOptions) error {
 	if err := checkStore(ctx, c.Store.Blobs); err != nil {
 		return err
 	}
+	verb.CollectServing()
 	s := server.New(c)
 	go s.Follow(ctx)
 	if scanner != nil {

@@ -84,3 +84,20 @@ func soonPercent(live uint64) int {
 	}
 	return int(max(least, min(most, 100*goal/max(live, 1)-100)))
 }
+
+// CollectServing is for a server, which runs beside other programs for ever, and whose heap has next to no pointers: GOGC
+// is such that there is little garbage at any time.
+func CollectServing() {
+	if os.Getenv("GOGC") == "" {
+		collectAt(servingPercent)
+	}
+}
+
+// servingRoom is how much garbage a server may have, or a quarter of what is in use.
+const servingRoom = 10 << 20 // bytes
+
+// servingPercent returns the GOGC that leaves servingRoom.
+func servingPercent(live uint64) int {
+	const least, most = 25, 200
+	return int(max(least, min(most, 100*servingRoom/max(live, 1))))
+}

@@ -34,6 +34,14 @@ func TestSoonPercent(t *testing.T) {
 	}
 }
 
+func TestServingPercent(t *testing.T) {
+	for live, want := range map[uint64]int{0: 200, 4 << 20: 200, servingRoom: 100, 2 * servingRoom: 50, 4 * servingRoom: 25, 1 << 40: 25} {
+		if got := servingPercent(live); got != want {
+			t.Errorf("with %d bytes in use GOGC is %d, want %d", live, got, want)
+		}
+	}
+}
+
 // TestCollectSeldom leaves alone what the user has set.
 func TestCollectSeldom(t *testing.T) {
 	runtime.GC()
@@ -42,6 +50,7 @@ func TestCollectSeldom(t *testing.T) {
 	t.Setenv("GOGC", "50")
 	CollectSeldom()
 	CollectSoon()
+	CollectServing()
 	if got := debug.SetGCPercent(100); got != 100 {
 		t.Errorf("GOGC is %d, and was set", got)
 	}
