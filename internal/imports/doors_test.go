@@ -101,6 +101,7 @@ var doors = map[string]string{
 	"internal/mounts/mounts.go:View.read":           kernel,
 	"internal/mounts/mounts.go:ownTable.read":       kernel,
 	"internal/mounts/walk.go:openName":              placed,
+	"internal/patience/patience.go:lookBeside":      kernel,
 	"internal/perfmap/perfmap.go:openDirectory":     placed,
 	"internal/perfmap/perfmap.go:status":            kernel,
 	"internal/perfring/event.go:MaxFrequency":       kernel,
