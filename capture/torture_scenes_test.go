@@ -508,16 +508,18 @@ func (x *torture) twinFileSystems(dir string, a, b *image) []string {
 	return []string{first, second}
 }
 
+// lastNumber has the process number that was given last, and can be set.
+const lastNumber = "/proc/sys/kernel/ns_last_pid"
+
 // pidReused runs programs that get the same number, one after the other.
 func pidReused(x *torture) {
 	a, b := x.pair(form{program: true})
 	var pids [2]int
-	const last = "/proc/sys/kernel/ns_last_pid"
 	reused := 0
 	for try := 0; try < 30 && reused < 4; try++ {
 		for k, i := range []*image{a, b} {
 			if k == 1 {
-				_ = os.WriteFile(last, fmt.Append(nil, pids[0]-1), 0)
+				_ = os.WriteFile(lastNumber, fmt.Append(nil, pids[0]-1), 0)
 			}
 			cmd := exec.Command(i.path)
 			if err := cmd.Run(); err != nil {

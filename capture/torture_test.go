@@ -3,9 +3,11 @@ package capture
 import (
 	"bufio"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,6 +59,7 @@ type truth struct {
 
 func newTorture(t testing.TB) *torture {
 	t.Helper()
+	processNumbers.hold(t)
 	x := &torture{maker: maker{t: t, dir: t.TempDir()}, host: ours(buildHost(t)), truth: map[who]*truth{}, lacks: map[string]string{}}
 	x.others.ids, x.others.paths = map[string]bool{}, map[string]bool{"[vdso]": true}
 	if vdso, err := buildid.ReadVDSO(); err == nil {
@@ -75,6 +78,47 @@ func newTorture(t testing.TB) *torture {
 	in.Close()
 	_ = host.Wait() // it misses its word
 	return x
+}
+
+// processNumbers are those of the machine. One scene sets which is given next, and the truth is by
+// number, so no two tests that judge it run at a time, in whatever process.
+var processNumbers numberLock
+
+type numberLock struct {
+	mu      sync.Mutex
+	holders int
+	file    *os.File
+}
+
+// hold waits for the numbers, and gives them back when the test ends. A test may hold them several times.
+func (l *numberLock) hold(t testing.TB) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.holders == 0 {
+		f, err := os.Open(lastNumber)
+		if errors.Is(err, fs.ErrNotExist) {
+			return // no kernel with CONFIG_CHECKPOINT_RESTORE: nobody can set it
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for err = unix.EINTR; err == unix.EINTR; {
+			err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.file = f
+	}
+	l.holders++
+	t.Cleanup(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.holders--; l.holders == 0 {
+			l.file.Close()
+		}
+	})
 }
 
 // addOthers adds the files that a process has mapped.
