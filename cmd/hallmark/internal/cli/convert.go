@@ -132,14 +132,17 @@ type format struct {
 	symbols bool
 	// times is whether it says when samples were taken.
 	times bool
+	// drops is whether frames are left out here that the profile says are not worth to be shown. Others keep what
+	// says so, or leave them out when they have names.
+	drops bool
 	// claims is whether it says whose claim an identity is.
 	claims bool
 }
 
 var formats = []format{
-	{name: "folded", extensions: []string{".folded"}, write: (*converter).writeFolded, symbols: true},
-	{name: "speedscope", extensions: []string{".speedscope.json"}, write: (*converter).writeSpeedscope, symbols: true, times: true},
-	{name: "firefox", extensions: []string{".firefox.json", ".firefox.json.gz"}, write: (*converter).writeFirefox, symbols: true, times: true},
+	{name: "folded", extensions: []string{".folded"}, write: (*converter).writeFolded, symbols: true, drops: true},
+	{name: "speedscope", extensions: []string{".speedscope.json"}, write: (*converter).writeSpeedscope, symbols: true, drops: true, times: true},
+	{name: "firefox", extensions: []string{".firefox.json", ".firefox.json.gz"}, write: (*converter).writeFirefox, symbols: true, drops: true, times: true},
 	{name: "html", extensions: []string{".html"}, write: (*converter).writeHTML, times: true, claims: true},
 	{name: "svg", extensions: []string{".svg"}, write: (*converter).writeSVG},
 	{name: "pprof", extensions: []string{".pb.gz", ".pprof"}, write: (*converter).writePprof, symbols: true, claims: true},
@@ -254,6 +257,9 @@ func (c *converter) run(name string) error {
 		if err := c.input.CheckCalls(name, p); err != nil {
 			return err
 		}
+	}
+	if f.drops {
+		profile.DropUninteresting(p)
 	}
 	write := func(w io.Writer) error { return f.encode(c, c.input.Limited(w), p) }
 	switch {

@@ -169,6 +169,7 @@ func (r *report) run(name string) error {
 		if err != nil {
 			return err
 		}
+		profile.DropUninteresting(p)
 		if written > 0 && !r.json {
 			fmt.Fprintln(r.env.Stdout)
 		}

@@ -61,6 +61,9 @@ func (r *report) readNamed(name string) (*pprof.Profile, profile.Misses, error) 
 	if err == nil {
 		err = r.input.CheckCalls(name, p)
 	}
+	if err == nil {
+		profile.DropUninteresting(p)
+	}
 	return p, misses, err
 }
 
