@@ -232,6 +232,9 @@ func (c *converter) check(f format, name string) error {
 
 func (c *converter) run(name string) error {
 	verb.CollectSeldom()
+	if err := c.input.Believe(); err != nil {
+		return err
+	}
 	f, err := formatOf(c.format, c.output)
 	if err != nil {
 		return err

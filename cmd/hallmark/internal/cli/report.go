@@ -42,8 +42,10 @@ symbol server ('hallmark serve') is asked first.
 A recording may have several events. The report is of the first one that has
 samples, and names the others. --event chooses one; --event all reports on each
 in turn (with --json in an object each). Files without a build ID are identified
-as by 'hallmark inject', which reports for each file why not. --trust-paths acts
-as it does there. Of a damaged recording what can be read is reported, and the
+as by 'hallmark inject', which reports for each file why not. Where a file has
+no identity, as in profiles by gperftools, --binary FILE takes a file of that
+name for it, and --trust-paths the one at its path. Nothing proves that it ran,
+and the report says so. Of a damaged recording what can be read is reported, and the
 exit status is 1.
 
 --tree prints the calls as a tree, the functions first that count most, or with
@@ -140,6 +142,9 @@ type report struct {
 
 func (r *report) run(name string) error {
 	verb.CollectSeldom()
+	if err := r.input.Believe(); err != nil {
+		return err
+	}
 	if r.top < 0 {
 		return verb.Usagef("--top %d is negative: 0 shows all", r.top)
 	}

@@ -95,6 +95,9 @@ type viewer struct {
 
 func (v *viewer) run(name string) error {
 	verb.CollectSeldom()
+	if err := v.input.Believe(); err != nil {
+		return err
+	}
 	if _, _, err := net.SplitHostPort(v.address); err != nil {
 		return verb.Usagef("--http %w", err)
 	}
