@@ -52,9 +52,9 @@ convert reads hallmark.pb.gz, which 'hallmark record' writes.
 
 Symbols: frames without symbols get them as in 'hallmark report', unless
 --no-symbols. Frames that stay without are shown by the start of their function
-('libfoo.so+0x1f3a40'), or together as 'libfoo.so [unknown]'. With --no-symbols
-each address is a frame of its own, '[libfoo.so+0x1f3a52]'. pprof, otlp and perf
-keep addresses. perf gets only GNU build IDs; --every-identity adds those of
+('libfoo.so+0x1f3a40'), or together as 'libfoo.so [unknown]'. In folded, and with
+--no-symbols, each address is a frame of its own, '[libfoo.so+0x1f3a52]', which
+'hallmark symbolize' names later. pprof, otlp and perf keep addresses. perf gets only GNU build IDs; --every-identity adds those of
 other kinds.
 
 Recordings by perf: FILE may be perf.data, the directory of 'perf record
@@ -251,8 +251,11 @@ func (c *converter) run(name string) error {
 	}
 	if !c.noSymbols && f.symbols {
 		symbolize := c.symbols.Show
-		if f.name == "pprof" || f.name == "otlp" { // to be kept
+		switch f.name {
+		case "pprof", "otlp": // to be kept
 			symbolize = c.symbols.Symbolize
+		case "folded": // text that is named later
+			symbolize = c.symbols.Apart
 		}
 		if _, err := symbolize(c.env, p); err != nil {
 			return err

@@ -281,16 +281,26 @@ var ErrAsking = errors.New("interrupted while looking for symbols; with --no-deb
 
 // Symbolize gives symbols to the frames of p, and returns why others have none.
 func (o *Options) Symbolize(e *verb.Env, p *pprof.Profile) (profile.Misses, error) {
-	return o.name(e, p, false)
+	return o.name(e, p, func(context.Context, profile.Starts) {})
 }
 
 // Show symbolizes a profile that is not to be kept: code without symbols is named by where
 // its function starts, and all other code of a binary is one function.
 func (o *Options) Show(e *verb.Env, p *pprof.Profile) (profile.Misses, error) {
-	return o.name(e, p, true)
+	return o.name(e, p, func(ctx context.Context, symbols profile.Starts) {
+		profile.NameStarts(ctx, p, symbols)
+		profile.NameUnknown(p)
+	})
 }
 
-func (o *Options) name(e *verb.Env, p *pprof.Profile, starts bool) (profile.Misses, error) {
+// Apart is Show for what others may name later: code without symbols whose function is not known stays apart, each
+// offset of its own.
+func (o *Options) Apart(e *verb.Env, p *pprof.Profile) (profile.Misses, error) {
+	return o.name(e, p, func(ctx context.Context, symbols profile.Starts) { profile.NameStarts(ctx, p, symbols) })
+}
+
+// name symbolizes a profile, and has unnamed name what has no symbol.
+func (o *Options) name(e *verb.Env, p *pprof.Profile, unnamed func(context.Context, profile.Starts)) (profile.Misses, error) {
 	s, err := o.Open(context.Background(), e)
 	if err != nil {
 		return nil, err
@@ -301,9 +311,6 @@ func (o *Options) name(e *verb.Env, p *pprof.Profile, starts bool) (profile.Miss
 	if err != nil {
 		return nil, ErrAsking
 	}
-	if starts { // code without symbols of a profile that is not to be kept
-		profile.NameStarts(s.Context, p, symbols)
-		profile.NameUnknown(p)
-	}
+	unnamed(s.Context, symbols)
 	return misses, nil
 }
