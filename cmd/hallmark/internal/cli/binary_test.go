@@ -117,3 +117,19 @@ func TestNamedFiles(t *testing.T) {
 		t.Errorf("mapping %+v, comments %q, files %q", p.Mappings()[0], p.Comments(), v.symbols.Extra)
 	}
 }
+
+// TestViewComparison reads folded stacks with two counts for pages.
+func TestViewComparison(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "two.folded")
+	if err := os.WriteFile(name, []byte("main;foo 10 20\nmain;gone 7 0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v := viewer{env: &verb.Env{}}
+	p, o, err := v.read(name)
+	if err != nil || o.Base == nil {
+		t.Fatal(o.Base, err)
+	}
+	if p.Samples() != 1 || p.Value(0, 0) != 20 || o.Base.Samples() != 2 || o.Base.Value(0, 0)+o.Base.Value(1, 0) != 17 {
+		t.Errorf("%d samples, before %d", p.Samples(), o.Base.Samples())
+	}
+}

@@ -51,9 +51,10 @@ exit status is 1.
 --tree prints the calls as a tree, the functions first that count most, or with
 --invert each function and below it its callers. --diff BASE compares two
 profiles: functions, binaries and processes are sorted by what changed most.
-Functions of two builds of a binary are compared by name. Values are compared
-as they are; --normalize scales the base to the same total first, where one of
-the two was recorded for longer.
+Folded stacks with two counts in each line, as difffolded.pl writes them, are
+such a comparison. Functions of two builds are compared by name. Values are
+compared as they are; --normalize scales the base to the same total first, where
+one of the two was recorded for longer.
 
 --focus and --ignore choose stacks, --process, --thread and --container samples,
 and --from and --to a part of the time, in all forms of the report. Shares are
@@ -161,20 +162,20 @@ func (r *report) run(name string) error {
 	if r.base != "" {
 		return r.runDiff(name)
 	}
+	r.input.Differences = !r.tree
 	all, err := r.input.ReadEach(r.env, name)
 	if err != nil {
 		return err
 	}
+	if r.input.Base != nil {
+		return r.reportComparison(name, all[0])
+	}
 	written := 0
 	for _, p := range all {
-		misses, err := r.symbols.Show(r.env, p)
-		if err == nil {
-			err = r.input.CheckCalls(name, p)
-		}
+		misses, err := r.named(name, p)
 		if err != nil {
 			return err
 		}
-		profile.DropUninteresting(p)
 		if written > 0 && !r.json {
 			fmt.Fprintln(r.env.Stdout)
 		}

@@ -3,6 +3,7 @@ package input
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	pprof "github.com/google/pprof/profile"
@@ -102,9 +103,13 @@ func (in *Reader) atPath(path string) (namedFile, bool) {
 	return namedFile{path, id}, err == nil
 }
 
-// identifyAll is identify for several profiles.
+// identifyAll is identify for several profiles, and for what they are compared with.
 func (in *Reader) identifyAll(name string, all []*pprof.Profile) ([]*pprof.Profile, error) {
-	for _, p := range all {
+	each := all
+	if in.Base != nil {
+		each = append(slices.Clip(all), in.Base)
+	}
+	for _, p := range each {
 		if err := in.identify(name, p); err != nil {
 			return nil, err
 		}

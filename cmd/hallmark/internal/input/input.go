@@ -29,6 +29,9 @@ type Reader struct {
 	binaries    []string    // files that are those without identity that have their names
 	named       map[string]namedFile
 
+	Differences bool           // accept text that is a comparison, and return in Base what it is compared with
+	Base        *pprof.Profile // nil where the profile that was read last is no comparison
+
 	limits profile.Limits        // of the profile that was read last
 	Events []fromperf.EventCount // of the recording that was read last
 	Advice string                // on files without identity in it

@@ -102,7 +102,11 @@ func (in *Reader) convertOther(t *otherInput, o profile.ReadOptions) ([]*pprof.P
 		return nil, verb.Usagef("--event is for recordings by perf, and %s is %v", perffile.InputName(t.name), t.format)
 	}
 	in.limits = o.Limits(t.size)
-	p, _, err := fromtext.Read(t.from, t.format, fromtext.Options{Event: in.Event, Times: in.Times, MaxSize: o.MaxSize, Memory: in.recordingMemory()})
+	text := fromtext.Options{Event: in.Event, Times: in.Times, MaxSize: o.MaxSize, Memory: in.recordingMemory()}
+	if in.Differences {
+		text.Base = &in.Base
+	}
+	p, _, err := fromtext.Read(t.from, t.format, text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", perffile.InputName(t.name), err)
 	}
