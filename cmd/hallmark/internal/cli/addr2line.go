@@ -104,6 +104,7 @@ func runAddr2line(ctx context.Context, e *verb.Env, p addr2line.Program, name st
 		return 1
 	}
 	defer source.Close()
+	source.Finder.Lacks = nil // the originals do not say so
 	return addr2line.Run(source.Context, p, name, args, addr2line.World{
 		Stdin: e.Stdin, Stdout: e.Stdout, Stderr: e.Stderr,
 		Getenv: os.Getenv, Version: version(), Library: source.Library,

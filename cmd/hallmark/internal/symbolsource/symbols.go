@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -71,6 +72,8 @@ type Source struct {
 	mu     sync.Mutex // searches run at the same time
 	stderr io.Writer
 	differ map[buildid.ID][2]string // files of one build ID and different contents
+	// lacking are the files of which a part of the debug information is not found.
+	lacking map[string]bool
 }
 
 // Report prints a line on standard error, above the bar.
@@ -99,6 +102,31 @@ func UnsignedText(client *debuginfod.Client) string {
 // noteUncompared reports that a debug file answers whose program is not there.
 func (s *Source) noteUncompared(id buildid.ID, from string) {
 	s.Report("code not compared: " + plaintext.Name(from) + " has a debug file of " + id.String() + " and not its program")
+}
+
+// maxLacks is for how many files it is reported that a part of their debug information is missing.
+const maxLacks = 10
+
+// noteLack reports, once for each file, that another file with debug information of it is not found. What is in the
+// latter costs names and lines, and no others.
+func (s *Source) noteLack(from, name string) {
+	s.mu.Lock()
+	if s.lacking == nil {
+		s.lacking = map[string]bool{}
+	}
+	isKnown := s.lacking[from] || len(s.lacking) >= maxLacks
+	if !isKnown {
+		s.lacking[from] = true
+	}
+	s.mu.Unlock()
+	if isKnown {
+		return
+	}
+	what := name
+	if strings.HasSuffix(name, ".dwo") {
+		what = "both " + filepath.Base(from) + ".dwp and " + name
+	}
+	s.Report("incomplete debug information: " + plaintext.Name(from) + " lacks " + plaintext.Name(what) + ", and the names that are there")
 }
 
 // DifferentText says that two files have one build ID and different contents.
@@ -149,7 +177,7 @@ func (o *Options) Open(ctx context.Context, e *verb.Env) (*Source, error) {
 	s := &Source{Library: new(debuginfo.Library), Context: ctx, stop: func() {}, stderr: e.Stderr}
 	finder := &s.Library.Finder
 	finder.Extra, finder.Package = o.Extra, o.splitUnits
-	finder.Differ, finder.Uncompared = s.noteDifferent, s.noteUncompared
+	finder.Differ, finder.Uncompared, finder.Lacks = s.noteDifferent, s.noteUncompared, s.noteLack
 	cachedir.OnDamage(func(path string, damage error) { s.Report(DamageText(path, damage)) })
 	if !o.NoDebuginfod {
 		client, err := debuginfod.FromEnvironment()
