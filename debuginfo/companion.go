@@ -39,12 +39,21 @@ type opener struct {
 	lent    atomic.Bool // one counts only because the user has named it
 }
 
-// open is Finder.Companion.
+// open is Finder.Companion. That there is no package is no lack yet: units can be in files of their own.
 func (o *opener) open(c symbol.Companion) *symbol.File {
-	switch {
-	case c.Package != "":
+	if c.Package != "" {
 		return o.splitUnits(c)
-	case c.BuildID != nil:
+	}
+	file := o.named(c)
+	if file == nil && o.Lacks != nil {
+		o.Lacks(c.From, c.Name)
+	}
+	return file
+}
+
+// named opens a file that debug information names.
+func (o *opener) named(c symbol.Companion) *symbol.File {
+	if c.BuildID != nil {
 		return o.supplementary(c)
 	}
 	file, err := o.openNamed(c.Path, o.isNamed(c.Path))

@@ -77,6 +77,10 @@ type Finder struct {
 	// program counts. It is called by the goroutines of several searches.
 	Differ func(buildid.ID, [2]string)
 
+	// Lacks is called with the file whose debug information is in part in another one that is not found, and with that
+	// one's name. It may be called for each part of a file, by several goroutines; nil for no call.
+	Lacks func(from, name string)
+
 	// Uncompared is called with the path of each debug file that a Library answers from without its
 	// program, whose code was compared with nothing; nil for no call. It is called by the goroutines
 	// of several searches.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	"hallmark/internal/proftest"
 	"hallmark/internal/testenv"
+	"hallmark/profile/query"
 	"hallmark/server/api"
 	"hallmark/server/blob"
 	"hallmark/server/store"
@@ -186,6 +188,44 @@ func TestOpenedAgain(t *testing.T) {
 		a := ask(t, "GET", base+k.URL+"/api/functions?v="+o.shown.Version, nil).want(t, 200)
 		if !bytes.Contains(a.body, []byte(`"f"`)) {
 			t.Errorf("no function f: %s", a.body)
+		}
+		return
+	}
+	t.Fatal("the index does not come")
+}
+
+// TestOpenedStarts opens a profile of a stripped program: what no symbol names has the start of its function, and what is
+// downloaded has not.
+func TestOpenedStarts(t *testing.T) {
+	p := program(t)
+	s, base := start(t, withSymbols(t))
+	upload(t, base, p.stripped, "").want(t, 201)
+	bare := bareProfile(t, p)
+	at := bare.Location[0].Address
+	bare.Location[0].Address++
+	k := post(t, base, pprofBytes(t, bare), "", 201)
+	for range 20 { // until the index is there
+		o, err := s.openProfile(t.Context(), asker{}, k.ID, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.pending {
+			s.opened.drop(k.ID)
+			continue
+		}
+		want := fmt.Sprintf("prog+%#x", at)
+		if i := slices.IndexFunc(o.shown.Set.Frames(), func(f query.Frame) bool { return f.Name == want && f.Unnamed }); i < 0 {
+			t.Errorf("%s is none of %+v", want, o.shown.Set.Frames())
+		}
+		if o.named != 0 || o.bare != 2 {
+			t.Errorf("%d named, %d bare", o.named, o.bare)
+		}
+		var out bytes.Buffer
+		if err := o.shown.Download(&out); err != nil {
+			t.Fatal(err)
+		}
+		if down, err := pprof.ParseData(out.Bytes()); err != nil || len(down.Function) > 0 {
+			t.Errorf("a download has %v, %v", down, err)
 		}
 		return
 	}

@@ -156,16 +156,16 @@ func (s *Server) readOpened(ctx context.Context, by asker, id, base string) (*op
 	defer slot.release()
 	by.slot = slot
 	o := &openedProfile{id: id, base: base, at: time.Now(), generation: s.Store.Catalog().Changes()}
-	p, title, err := s.readNamed(ctx, by, id, o)
+	whole, p, title, err := s.readNamed(ctx, by, id, o)
 	if err != nil {
 		return nil, err
 	}
-	o.shown = &web.Profile{Title: title, Download: func(w io.Writer) error { return s.writeNamed(w, p) }}
+	o.shown = &web.Profile{Title: title, Download: func(w io.Writer) error { return s.writeNamed(w, whole) }}
 	var other *compact.Profile
 	if base == id {
 		other, o.shown.BaseTitle = p, title
 	} else if base != "" {
-		if other, o.shown.BaseTitle, err = s.readNamed(ctx, by, base, o); err != nil {
+		if _, other, o.shown.BaseTitle, err = s.readNamed(ctx, by, base, o); err != nil {
 			return nil, err
 		}
 		kind, err := p.SampleType("")
@@ -186,31 +186,32 @@ func (s *Server) readOpened(ctx context.Context, by asker, id, base string) (*op
 	return o, context.Cause(ctx)
 }
 
-// readNamed reads a profile of the store and gives it names. No profile makes the server fetch or keep anything, as
-// for those that pass through.
-func (s *Server) readNamed(ctx context.Context, by asker, id string, o *openedProfile) (*compact.Profile, string, error) {
+// readNamed reads a profile of the store and gives it names. It returns the whole profile, and what pages show of it, as
+// those of 'hallmark view' do. No profile makes the server fetch or keep anything, as for those that pass through.
+func (s *Server) readNamed(ctx context.Context, by asker, id string, o *openedProfile) (whole, shown *compact.Profile, title string, err error) {
 	record, err := s.Store.Profile(ctx, id)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, "", err
 	}
 	if record.Size > maxMessage {
-		return nil, "", fail(http.StatusRequestEntityTooLarge, "the profile has more than %d bytes", maxMessage)
+		return nil, nil, "", fail(http.StatusRequestEntityTooLarge, "the profile has more than %d bytes", maxMessage)
 	}
 	memory := fromany.Memory(record.Size)
 	room, err := s.profiles.decoded.take(ctx, by.client, memory, roomTime)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, "", err
 	}
 	defer room.release()
 	content, err := s.Store.OpenProfile(ctx, record)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, "", err
 	}
 	defer content.Close()
 	p, _, err := fromany.Read(ctx, content, content.Size())
 	if err != nil {
-		return nil, "", err
+		return nil, nil, "", err
 	}
+	whole = p
 	if s.Symbols != nil {
 		waiting, cancel := context.WithTimeout(ctx, nameTime)
 		defer cancel()
@@ -219,21 +220,27 @@ func (s *Server) readNamed(ctx context.Context, by asker, id string, o *openedPr
 		before := locationsWithNames(places)
 		misses, err := profile.Symbolize(ctx, places, known)
 		if err != nil {
-			return nil, "", err
+			return nil, nil, "", err
 		}
 		o.named += locationsWithNames(places) - before
 		o.bare += len(misses)
 		o.pending = o.pending || known.pending.Load()
 		p = p.WithSymbols(places, misses)
+		whole = p
+		profile.NameStarts(ctx, places, known)
+		p = whole.WithSymbols(places, misses)
 	}
-	if err := p.Check(); err != nil {
-		return nil, "", err
+	if err := whole.Check(); err != nil {
+		return nil, nil, "", err
 	}
-	title := record.Title
+	if shown, err = p.Interesting(); err != nil {
+		return nil, nil, "", err
+	}
+	title = record.Title
 	if title == "" {
 		title = record.Kind + " " + record.ID[:12]
 	}
-	return p, title, nil
+	return whole, shown, title, nil
 }
 
 // footprint estimates how many bytes a profile takes with what is asked of it: the stacks, the selections and tables

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -162,6 +163,41 @@ type storeSymbols struct {
 	pending atomic.Bool // an index is being made
 }
 
+var _ profile.Starts = (*storeSymbols)(nil)
+
+// Starts implements profile.Starts by the indexes of the store. It waits for none longer than Lookup, and it does not
+// know where functions start of which there is a debug file alone.
+func (k *storeSymbols) Starts(ctx context.Context, b *profile.Binary, offsets []addr.Offset) []addr.Offset {
+	unknown := slices.Repeat([]addr.Offset{symbol.NoStart}, len(offsets))
+	if k.knows(b) != reason.None {
+		return unknown
+	}
+	x, err := k.server.storedIndex(ctx, k.waiting, k.by, otlp.File{ID: b.ID, Content: b.Content}, b.Path)
+	if err != nil {
+		return unknown
+	}
+	defer x.Close()
+	if !x.HasCode() {
+		return unknown
+	}
+	starts, err := x.Starts(offsets)
+	if err != nil {
+		return unknown
+	}
+	return starts
+}
+
+// knows returns why nothing of a file is known here, whatever the store has.
+func (k *storeSymbols) knows(b *profile.Binary) reason.Reason {
+	switch {
+	case strings.HasPrefix(b.Path, "[") && b.Path != "[vdso]":
+		return reason.NotLookedUp
+	case b.Rival && b.Content.IsZero():
+		return reason.DifferentContent
+	}
+	return reason.None
+}
+
 // Lookup implements profile.Symbols. Offsets of the kernel and of its modules do not count from the start of a
 // file. A file that another one has taken the identity from is known by its content alone. The store knows no owner of
 // a file on another machine, so it is no profile.Witness.
@@ -173,11 +209,8 @@ func (k *storeSymbols) Lookup(ctx context.Context, b *profile.Binary, offsets []
 		}
 		return out
 	}
-	switch {
-	case strings.HasPrefix(b.Path, "[") && b.Path != "[vdso]":
-		return miss(reason.NotLookedUp)
-	case b.Rival && b.Content.IsZero():
-		return miss(reason.DifferentContent)
+	if why := k.knows(b); why != reason.None {
+		return miss(why)
 	}
 	addresses := make([]otlp.Address, len(offsets))
 	for i, o := range offsets {

@@ -62,17 +62,18 @@ func startOf(described []extent, v uint64) (uint64, bool) {
 // describedIn returns the code that the call frame information describes, each start
 // once and in order. Damaged parts are left out.
 func describedIn(m *elffile.Image) ([]extent, error) {
-	s := m.Section(".eh_frame")
-	if s == nil || s.Type == elffile.SHT_NOBITS || m.Relocatable {
-		return nil, nil
+	s, count, err := ehFrameOf(m)
+	if s == nil || err != nil {
+		return nil, err
 	}
 	data, err := m.Read(s.Offset, s.Size)
 	if err != nil {
 		return nil, err
 	}
 	var described []extent
+	functions := uint64(0)
 	encodings := map[int]uint8{} // of the common part at a place
-	for at := 0; at < len(data); {
+	for at := 0; at < len(data) && (count == 0 || functions < count); {
 		c := m.Cursor(data, s.Offset)
 		c.SeekTo(uint64(at))
 		size := uint64(c.U32())
@@ -80,20 +81,42 @@ func describedIn(m *elffile.Image) ([]extent, error) {
 			size = c.U64()
 		}
 		body := c.Pos()
+		if size == 0 && functions < count {
+			at = body // the end of the part of one object file
+			continue
+		}
 		if c.Err() != nil || size < 4 || size > uint64(len(data)-body) {
 			break // the end, or damage
 		}
 		at = body + int(size)
 		if back := int(c.U32()); back == 0 {
 			encodings[body-4] = commonEncoding(data[body+4 : at])
+			continue
 		} else if encoding, ok := encodings[body-back]; ok {
 			if e, ok := describedBy(m, &c, encoding, s.Addr); ok && c.Pos() <= at {
 				described = append(described, e)
 			}
 		}
+		functions++
 	}
 	slices.SortStableFunc(described, func(a, b extent) int { return cmp.Compare(a.start, b.start) })
 	return slices.CompactFunc(described, func(a, b extent) bool { return a.start == b.start }), nil
+}
+
+// ehFrameOf returns .eh_frame, nil where there is none, and how many functions it has at most, 0 if that is not
+// known. Without section headers .eh_frame_hdr says where it starts and how many there are.
+func ehFrameOf(m *elffile.Image) (s *elffile.Section, count uint64, err error) {
+	if m.Headerless {
+		virt, off, size, count, err := m.EHFrame()
+		if size == 0 || err != nil {
+			return nil, 0, err
+		}
+		return &elffile.Section{Addr: virt, Offset: off, Size: size}, count, nil
+	}
+	if s = m.Section(".eh_frame"); s == nil || m.Relocatable {
+		return nil, 0, nil
+	}
+	return s, 0, nil
 }
 
 // unknownEncoding is how addresses are not written.

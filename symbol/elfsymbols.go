@@ -19,9 +19,12 @@ type Section struct {
 	Executable bool
 }
 
-// Sections returns the allocated sections in the order of the file.
+// Sections returns the allocated sections in the order of the file, none where it has no section headers.
 func (f *File) Sections() []Section {
 	var sections []Section
+	if f.image.Headerless {
+		return nil
+	}
 	for i := range f.image.Sections {
 		if s := &f.image.Sections[i]; s.Flags&elffile.SHF_ALLOC != 0 {
 			sections = append(sections, Section{s.Name, addr.Virt(s.Addr), s.Size, s.IsText()})

@@ -147,8 +147,8 @@ func newELF(r io.ReaderAt, name string) (*File, error) {
 		return nil, err
 	}
 	f := newFile(m)
-	if s, _ := m.PclntabSection(); s != nil {
-		f.add(SourcePclntab, func([]addr.Virt) (finder, error) { return loadPclntab(m, s) })
+	if s, mixed := m.PclntabSections(); len(s) > 0 {
+		f.add(SourcePclntab, func([]addr.Virt) (finder, error) { return loadPclntab(m, s, mixed) })
 	}
 	if s := m.SectionOfType(elffile.SHT_SYMTAB); s != nil {
 		f.add(SourceSymtab, func(at []addr.Virt) (finder, error) { return symtab.Load(m, s, at) })
@@ -158,6 +158,8 @@ func newELF(r io.ReaderAt, name string) (*File, error) {
 	}
 	if s := m.SectionOfType(elffile.SHT_DYNSYM); s != nil {
 		f.add(SourceDynsym, func(at []addr.Virt) (finder, error) { return symtab.Load(m, s, at) })
+	} else if m.DynamicErr != nil {
+		f.add(SourceDynsym, func([]addr.Virt) (finder, error) { return nil, m.DynamicErr })
 	}
 	if len(symtab.PLTSections(m)) > 0 {
 		f.add(SourcePLT, func(at []addr.Virt) (finder, error) { return symtab.LoadPLT(m, at) })

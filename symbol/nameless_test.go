@@ -73,7 +73,9 @@ func TestNamelessCalls(t *testing.T) {
 		"strict":   {"g++", "", []string{"-gdwarf-2", "-gstrict-dwarf"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			compareWithLLVM(t, buildNameless(t, c.compiler, c.nameless, c.args...))
+			if compareWithLLVM(t, buildNameless(t, c.compiler, c.nameless, c.args...)) == 0 {
+				t.Error("no call was inlined")
+			}
 		})
 	}
 }
@@ -90,7 +92,9 @@ func TestWithoutDwz(t *testing.T) {
 			if err := os.Remove(common); err != nil {
 				t.Fatal(err)
 			}
-			compareWithLLVM(t, program)
+			if compareWithLLVM(t, program) == 0 {
+				t.Error("no call was inlined")
+			}
 			nameless := 0
 			f := open(t, program)
 			for _, v := range functionAddresses(t, program) {
@@ -109,8 +113,32 @@ func TestWithoutDwz(t *testing.T) {
 	}
 }
 
-// compareWithLLVM compares the frames at all addresses of the functions of buildNameless.
-func compareWithLLVM(t *testing.T, program string) {
+// TestWithoutSplitUnits has programs whose split units are not there, neither as files nor in a package. What stayed in
+// the program is what there is: lines, the names of symbols, and inlined calls where compilers leave them.
+func TestWithoutSplitUnits(t *testing.T) {
+	for name, c := range map[string]struct {
+		compiler string
+		args     []string
+		calls    bool // inlined ones are known
+	}{
+		"gcc":            {"g++", []string{"-g", "-gsplit-dwarf"}, false},
+		"gcc 4":          {"g++", []string{"-g", "-gsplit-dwarf", "-gdwarf-4"}, false},
+		"clang":          {"clang++-19", []string{"-g", "-gsplit-dwarf", "-fno-split-dwarf-inlining"}, false},
+		"clang inlining": {"clang++-19", []string{"-g", "-gsplit-dwarf", "-fsplit-dwarf-inlining"}, true},
+		"types":          {"clang++-19", []string{"-g", "-gsplit-dwarf", "-fdebug-types-section", "-fno-split-dwarf-inlining"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			program := buildNameless(t, c.compiler, "", c.args...)
+			if inlined := compareWithLLVM(t, program); inlined > 0 != c.calls {
+				t.Errorf("%d calls were inlined", inlined)
+			}
+		})
+	}
+}
+
+// compareWithLLVM compares the frames at all addresses of the functions of buildNameless, and returns how many of them
+// are inlined calls.
+func compareWithLLVM(t *testing.T, program string) (inlined int) {
 	t.Helper()
 	f := open(t, program)
 	index, err := open(t, program).Index(IndexOptions{})
@@ -125,7 +153,6 @@ func compareWithLLVM(t *testing.T, program string) {
 	answers := output(t, strings.NewReader(input.String()),
 		"llvm-symbolizer-19", "--obj="+program, "--no-demangle", "--functions=linkage", "--inlines", "--output-style=JSON")
 	batch := f.LookupVirts(addresses)
-	inlined := 0
 	for i, v := range addresses {
 		want := llvmFrames(t, answers[i])
 		inlined += strings.Count(want, "\n") - 1
@@ -135,9 +162,7 @@ func compareWithLLVM(t *testing.T, program string) {
 			}
 		}
 	}
-	if inlined == 0 {
-		t.Error("no call was inlined")
-	}
+	return inlined
 }
 
 // buildNameless builds the program with a compiler, and takes the name of a function out

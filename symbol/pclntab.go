@@ -137,21 +137,23 @@ func (t *goTable) value(off uint32, f *goFunc, pc uint64) (value int32, ok bool)
 	return t.Value(off, f.Entry, pc)
 }
 
-// loadPclntab reads the pclntab in section s.
-func loadPclntab(m *elffile.Image, s *elffile.Section) (*goTable, error) {
-	data, err := m.ReadString(s.Offset, s.Size)
-	if err != nil {
-		return nil, err
-	}
-	places := []uint64{0}
-	if s.Name == pclntab.MixedSection {
-		places = pclntab.Headers(data, m.Big)
-	}
-	err = m.Fail(s.Offset, "no pclntab found")
-	for _, at := range places {
-		var t *goTable
-		if t, err = newPclntab(m, data[at:], s.Addr+at, s.Offset+at); err == nil {
-			return t, nil
+// loadPclntab reads the pclntab in one of sections. If they are mixed, it has a place of its own there.
+func loadPclntab(m *elffile.Image, sections []*elffile.Section, mixed bool) (*goTable, error) {
+	err := m.Fail(sections[0].Offset, "no pclntab found")
+	for _, s := range sections {
+		data, readErr := m.ReadString(s.Offset, s.Size)
+		if readErr != nil {
+			return nil, readErr
+		}
+		places := []uint64{0}
+		if mixed {
+			places = pclntab.Headers(data, m.Big)
+		}
+		for _, at := range places {
+			var t *goTable
+			if t, err = newPclntab(m, data[at:], s.Addr+at, s.Offset+at); err == nil {
+				return t, nil
+			}
 		}
 	}
 	return nil, err

@@ -270,10 +270,20 @@ type off = addr.Offset
 
 // pclntab returns the file's pclntab, nil if it has none. Not to understand it is an error.
 func (f *elfFile) pclntab() (*pclntab.Table, error) {
-	s, mixed := f.PclntabSection()
-	if s == nil {
+	sections, mixed := f.PclntabSections()
+	for _, s := range sections {
+		if t, err := f.pclntabIn(s, mixed); t != nil || err != nil {
+			return t, err
+		}
+	}
+	if len(sections) == 0 {
 		return nil, nil
 	}
+	return nil, &cursor.Error{Offset: int64(sections[0].Offset), Msg: "no pclntab that describes the code of its file"}
+}
+
+// pclntabIn returns the pclntab in a section, nil if it has none.
+func (f *elfFile) pclntabIn(s *elffile.Section, mixed bool) (*pclntab.Table, error) {
 	if s.Size > maxSection {
 		return nil, &cursor.Error{Offset: int64(s.Offset), Msg: "table of implausible size"}
 	}
@@ -303,7 +313,7 @@ func (f *elfFile) pclntab() (*pclntab.Table, error) {
 			return &t, nil
 		}
 	}
-	return nil, &cursor.Error{Offset: int64(s.Offset), Msg: "no pclntab that describes the code of its file"}
+	return nil, nil
 }
 
 // isCode reports whether all addresses from start up to end are in one executable

@@ -54,52 +54,15 @@ func (f *elfFile) ehFrame() (*cfiSection, error) {
 	if f.EHFrameHeader.FileSize == 0 {
 		return nil, nil
 	}
-	virt, count, err := f.ehFrameAddress()
+	virt, at, size, count, err := f.EHFrame()
 	if err != nil {
 		return nil, err
 	}
-	s := f.at(virt)
-	if s == nil {
-		return nil, &cursor.Error{Offset: 0, Msg: ".eh_frame_hdr leads to no part of the file"}
-	}
-	in := virt - s.virt
-	data, err := f.readCFI(s.off+in, min(s.size-in, f.maxCFI))
+	data, err := f.readCFI(at, min(size, f.maxCFI))
 	if err != nil {
 		return nil, err
 	}
-	return &cfiSection{data: data, off: s.off + in, virt: virt, eh: true, open: true, count: count}, nil
-}
-
-// ehFrameAddress returns where .eh_frame is and how many functions it has, 0 if that is
-// not given, as .eh_frame_hdr says (LSB Core 10.6.2).
-func (f *elfFile) ehFrameAddress() (virt, count uint64, err error) {
-	header := uint64(f.EHFrameHeader.Virt)
-	s := f.at(header)
-	if s == nil {
-		return 0, 0, &cursor.Error{Offset: 0, Msg: "PT_GNU_EH_FRAME leads to no part of the file"}
-	}
-	in := header - s.virt
-	off := s.off + in
-	head, err := f.read(off, min(f.EHFrameHeader.FileSize, s.size-in, 32))
-	if err != nil {
-		return 0, 0, err
-	}
-	r := reader{b: head}
-	version, encoding, countEncoding := r.u8(), r.u8(), r.u8()
-	r.u8()               // of the table
-	const dataRel = 0x30 // from the header's start
-	raw, virt := r.address(header, encoding)
-	if encoding&0xf0 == dataRel {
-		virt = header + raw
-	}
-	known := encoding&0xf0 == dataRel || encoding&0xf0 == 0 || encoding&0xf0 == pePCRel
-	if version != 1 || r.bad || !known {
-		return 0, 0, &cursor.Error{Offset: int64(off), Msg: "malformed .eh_frame_hdr"}
-	}
-	if countEncoding != peOmit {
-		count, _ = r.address(header, countEncoding&0x0f)
-	}
-	return virt, count, nil
+	return &cfiSection{data: data, off: at, virt: virt, eh: true, open: true, count: count}, nil
 }
 
 // readCFI reads call frame information.

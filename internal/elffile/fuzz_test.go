@@ -70,6 +70,9 @@ func readAll(m *Image) (loaded map[string][]byte, errs []error) {
 			}))
 		}
 	}
+	_, _, _, _, err := m.EHFrame()
+	errs = append(errs, err, m.DynamicErr)
+	m.PclntabSections()
 	at, err := Loaded{m}.PointersTo(0)
 	errs = append(errs, err)
 	for _, v := range at[:min(len(at), 4)] {
@@ -108,6 +111,8 @@ func FuzzRead(f *testing.F) {
 	for _, class := range []elf.Class{elf.ELFCLASS32, elf.ELFCLASS64} {
 		f.Add(object(class, binary.LittleEndian))
 		f.Add(object(class, binary.BigEndian))
+		f.Add(headerless(class, binary.LittleEndian, class == elf.ELFCLASS32))
+		f.Add(headerless(class, binary.BigEndian, class == elf.ELFCLASS64))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := Read(bytes.NewReader(data), "fuzzed")

@@ -38,6 +38,8 @@ const (
 	pnXNUM = 0xffff
 
 	ptLOAD       = 1
+	ptDYNAMIC    = 2
+	ptNOTE       = 4
 	ptGNUEHFRAME = 0x6474e550
 
 	shnLORESERVE = 0xff00 // from here on a number of a section stands for something else
@@ -132,6 +134,9 @@ func Read(r io.ReaderAt, name string) (*Image, error) {
 	switch {
 	case !m.Relocatable && (err == nil || h.phnum != pnXNUM):
 		err = cmp.Or(err, m.readSegments(&h))
+		if err == nil && len(m.Sections) <= 1 { // at most the one that stands for none
+			m.standIn()
+		}
 	case err == nil:
 		m.layOut()
 	}
@@ -253,6 +258,12 @@ func (m *Image) readSegments(h *header) error {
 		switch s, typ := m.parseSegment(&table); typ {
 		case ptLOAD:
 			m.Segments = append(m.Segments, s)
+		case ptDYNAMIC:
+			m.dynamic = s
+		case ptNOTE:
+			if len(m.notes) < maxStandIns {
+				m.notes = append(m.notes, s)
+			}
 		case ptGNUEHFRAME:
 			m.EHFrameHeader = s
 		}

@@ -29,7 +29,14 @@ type Image struct {
 	Segments    []Segment // PT_LOAD, in the order of the file
 	Sections    []Section
 
-	EHFrameHeader Segment // PT_GNU_EH_FRAME, where .eh_frame_hdr is; zero without
+	EHFrameHeader Segment   // PT_GNU_EH_FRAME, where .eh_frame_hdr is; zero without
+	dynamic       Segment   // PT_DYNAMIC; zero without
+	notes         []Segment // PT_NOTE
+
+	// Headerless says that the file has no section headers: Sections are made of its segments and of what
+	// PT_DYNAMIC leads to, and have no names. DynamicErr is the damage that left out some of the latter.
+	Headerless bool
+	DynamicErr error
 
 	Program    *Image // that a debug file was made from; nil for others, or where it is not known
 	readingOPD sync.Once

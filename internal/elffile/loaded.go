@@ -1,6 +1,9 @@
 package elffile
 
 import (
+	"cmp"
+	"slices"
+
 	"hallmark/internal/cursor"
 	"hallmark/internal/pclntab"
 )
@@ -8,19 +11,30 @@ import (
 // Loaded is an image as the dynamic loader leaves it.
 type Loaded struct{ *Image }
 
-// PclntabSection returns the section that holds the pclntab of a Go program, and whether it holds
-// other data too; nil where there is none. A relocatable file has one that is not finished.
-func (m *Image) PclntabSection() (s *Section, mixed bool) {
-	if m.Relocatable {
+// PclntabSections returns the sections of which one holds the pclntab of a Go program, and whether it holds
+// other data too; none where there is none. A relocatable file has one that is not finished. Where there are
+// no section headers, it can be in every part of memory, and data come first.
+func (m *Image) PclntabSections() (sections []*Section, mixed bool) {
+	switch {
+	case m.Relocatable:
 		return nil, false
+	case m.Headerless:
+		if !m.hasGoNote() {
+			return nil, false
+		}
+		sections = m.Disjoint(SHT_PROGBITS, SHF_ALLOC)
+		slices.SortStableFunc(sections, func(a, b *Section) int {
+			return cmp.Compare(a.Flags&SHF_EXECINSTR, b.Flags&SHF_EXECINSTR)
+		})
+		return sections, true
 	}
 	for _, name := range pclntab.Sections {
 		if s := m.Section(name); s != nil {
-			return s, false
+			return []*Section{s}, false
 		}
 	}
-	if m.Section(pclntab.BuildIDNote) != nil {
-		return m.Section(pclntab.MixedSection), true
+	if s := m.Section(pclntab.MixedSection); s != nil && m.Section(pclntab.BuildIDNote) != nil {
+		return []*Section{s}, true
 	}
 	return nil, false
 }

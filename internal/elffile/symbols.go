@@ -72,7 +72,20 @@ func (r *SymbolReader) Locate(s *Symbol, number int) {
 		s.Section = c.U32()
 	case s.Section >= shnLORESERVE:
 		s.Section = noSection // an absolute or common symbol
+	case r.Headerless && s.Section != 0:
+		s.Section = r.sectionOf(s.Value)
 	}
+}
+
+// sectionOf returns the number of the section that holds an address: what a symbol says of sections that a
+// file has no more leads to none.
+func (m *Image) sectionOf(v uint64) uint32 {
+	for i := range m.Sections {
+		if s := &m.Sections[i]; (s.Type == SHT_PROGBITS || s.Type == SHT_NOBITS) && s.Contains(v) {
+			return uint32(i)
+		}
+	}
+	return noSection
 }
 
 // ParseSymbol reads an entry. Without one all is 0.

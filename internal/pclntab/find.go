@@ -20,11 +20,11 @@ const (
 // program has one or two.
 const MaxCandidates = 8
 
-// Headers returns where data has the magic of a table whose functions are relative to the
-// text. Bytes that only look like one have no moduledata that agrees.
+// Headers returns where data has what looks like the header of a table, those of new forms first. Whether it is
+// one, moduledata says, or the functions that it has.
 func Headers(data string, big bool) []uint64 {
 	var found []uint64
-	for _, magic := range []uint32{Go120, Go118} {
+	for _, magic := range []uint32{Go120, Go118, Go116, Go12} {
 		pattern := string(binary.LittleEndian.AppendUint32(nil, magic)) + "\x00\x00"
 		if big {
 			pattern = string(binary.BigEndian.AppendUint32(nil, magic)) + "\x00\x00"
@@ -34,11 +34,17 @@ func Headers(data string, big bool) []uint64 {
 			if next < 0 {
 				break
 			}
-			at += next
-			found = append(found, uint64(at))
+			if at += next; len(data)-at >= 8 && isShape(data[at+6], data[at+7]) {
+				found = append(found, uint64(at))
+			}
 		}
 	}
 	return found
+}
+
+// isShape reports whether a table can be of these: the quantum of addresses, and their bytes.
+func isShape(quantum, ptr byte) bool {
+	return (quantum == 1 || quantum == 2 || quantum == 4) && (ptr == 4 || ptr == 8)
 }
 
 // Indices of the words of runtime.moduledata (runtime/symtab.go), the same since

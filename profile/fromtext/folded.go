@@ -17,16 +17,25 @@ import (
 // package folded writes for code without a symbol, "[binary+0xoffset]", are such code.
 //
 // Whether a stack begins with the name of a process is nowhere said: it stays a frame.
+//
+// Two counts in each line are a comparison, as difffolded.pl and inferno-diff-folded write it. Before the last
+// line nobody knows that: the first count can be the end of a name.
 func readFolded(t *text, m *maker) (*pprof.Profile, error) {
-	var frames []frame
-	stacks := 0
-	var two error // the first line, if all have two counts
+	pair := newMaker(m.options) // of two counts, as long as all lines have them
+	pair.cost = m.cost
+	pair.p.SampleType = append(pair.p.SampleType, pair.p.SampleType[0])
+	var two error // the first line, if it has two counts
 	for {
 		line, err := t.next()
-		if err == io.EOF {
-			return m.p, two
-		}
-		if err != nil {
+		switch {
+		case err == io.EOF && two == nil:
+			return m.p, nil
+		case err == io.EOF && m.options.Base == nil:
+			return nil, two
+		case err == io.EOF:
+			*m.options.Base = pair.only(0)
+			return pair.only(1), nil
+		case err != nil:
 			return nil, err
 		}
 		if line == "" || line[0] == '#' {
@@ -36,38 +45,60 @@ func readFolded(t *text, m *maker) (*pprof.Profile, error) {
 		if err != nil {
 			return nil, t.failed("%v", err)
 		}
-		_, _, notTwo := parseFolded(stack)
-		switch stacks++; {
-		case notTwo != nil:
-			two = nil
-		case stacks == 1:
-			two = t.failed("two counts, as difffolded.pl and inferno-diff-folded write them for a comparison: give --diff the two files that they were made of")
-		}
-		frames = frames[:0]
-		for rest := stack; rest != ""; {
-			var name string
-			if last := strings.LastIndexByte(rest, ';'); last >= 0 {
-				rest, name = rest[:last], rest[last+1:]
-			} else {
-				rest, name = "", rest
-			}
-			if name != "" && name != noStack {
-				frames = append(frames, foldedFrame(name))
+		if pair != nil {
+			before, base, err := parseFolded(stack)
+			if err != nil {
+				pair, two = nil, nil
+			} else if err := pair.folded(before, base, count); err != nil {
+				return nil, err
+			} else if two == nil {
+				two = t.failed("two counts, as difffolded.pl and inferno-diff-folded write them for a comparison: 'hallmark report' and 'hallmark view' show it")
 			}
 		}
-		for i := range frames { // of what is inlined: in the file of what it is inlined into
-			if frames[i].inlined && i+1 == len(frames) {
-				frames[i].inlined = false
-			}
-		}
-		locations, err := m.stack(frames)
-		if err == nil {
-			_, err = m.count(locations, []int64{count}, noLabels)
-		}
-		if err != nil {
+		if err := m.folded(stack, count); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// folded counts a stack.
+func (m *maker) folded(stack string, counts ...int64) error {
+	m.frames = m.frames[:0]
+	for rest := stack; rest != ""; {
+		var name string
+		if last := strings.LastIndexByte(rest, ';'); last >= 0 {
+			rest, name = rest[:last], rest[last+1:]
+		} else {
+			rest, name = "", rest
+		}
+		if name != "" && name != noStack {
+			m.frames = append(m.frames, foldedFrame(name))
+		}
+	}
+	for i := range m.frames { // of what is inlined: in the file of what it is inlined into
+		if m.frames[i].inlined && i+1 == len(m.frames) {
+			m.frames[i].inlined = false
+		}
+	}
+	locations, err := m.stack(m.frames)
+	if err == nil {
+		_, err = m.count(locations, counts, noLabels)
+	}
+	return err
+}
+
+// only returns a copy of the profile with one of its values, and the samples that have some of it.
+func (m *maker) only(kind int) *pprof.Profile {
+	one := &pprof.Profile{
+		SampleType: m.p.SampleType[kind : kind+1], PeriodType: m.p.PeriodType,
+		Mapping: m.p.Mapping, Location: m.p.Location, Function: m.p.Function,
+	}
+	for _, s := range m.p.Sample {
+		if s.Value[kind] != 0 {
+			one.Sample = append(one.Sample, &pprof.Sample{Location: s.Location, Value: s.Value[kind : kind+1]})
+		}
+	}
+	return one.Copy()
 }
 
 // noStack is the frame that package folded writes where there is none.

@@ -1,8 +1,11 @@
 package fromtext
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+
+	pprof "github.com/google/pprof/profile"
 )
 
 // TestFoldedForms has folded stacks as others write them. The rules are those that flamegraph.pl documents:
@@ -53,5 +56,39 @@ func TestFoldedForms(t *testing.T) {
 				t.Errorf("%d samples, want %d", total, c.total)
 			}
 		})
+	}
+}
+
+// TestFoldedComparison reads what inferno-diff-folded writes of two files. The counts are what was in these.
+func TestFoldedComparison(t *testing.T) {
+	const text = "main;foo;bar 10 20\nmain;foo 5 5\nmain;gone 7 0\nmain;line 3 0 4\nmain;f_[k] 1 2\n"
+	var base *pprof.Profile
+	p, _, err := Read(strings.NewReader(text), Folded, Options{Base: &base})
+	if err != nil || base == nil {
+		t.Fatal(base, err)
+	}
+	for name, c := range map[string]struct {
+		p    *pprof.Profile
+		want string
+	}{
+		"before": {base, "bar;foo;main 10, foo;main 5, gone;main 7, f;main 1"},
+		"after":  {p, "bar;foo;main 20, foo;main 5, line 3;main 4, f;main 2"},
+	} {
+		var got []string
+		for _, s := range c.p.Sample {
+			var names []string
+			for _, l := range s.Location {
+				names = append(names, l.Line[0].Function.Name)
+			}
+			got = append(got, fmt.Sprint(strings.Join(names, ";"), " ", s.Value[0]))
+		}
+		if all := strings.Join(got, ", "); all != c.want || len(c.p.SampleType) != 1 || c.p.CheckValid() != nil {
+			t.Errorf("%s: %s, want %s", name, all, c.want)
+		}
+	}
+	base = nil
+	p, _, err = Read(strings.NewReader(text+"main;foo 3\n"), Folded, Options{Base: &base})
+	if err != nil || base != nil || len(p.Sample) != 6 || p.Sample[0].Location[0].Line[0].Function.Name != "bar 10" {
+		t.Errorf("%v, compared with %v: %v", p, base, err)
 	}
 }

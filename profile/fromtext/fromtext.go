@@ -109,6 +109,9 @@ type Options struct {
 	// MaxSize is the most bytes that are read, 0 for profile.DefaultMaxSize. Memory is the most
 	// that the profile may take, 0 for any.
 	MaxSize, Memory int64
+	// Base takes what folded stacks with two counts in each line are compared with, which is what the first counts
+	// are of; it stays nil for others. Without it such text is refused.
+	Base **pprof.Profile
 }
 
 // Event is an event of perf's text, and how many samples it has.
@@ -205,7 +208,8 @@ type maker struct {
 	samples   map[string]*pprof.Sample
 	times     map[*pprof.Sample][]int64
 	key       []byte
-	cost      int64
+	frames    []frame // of the stack at hand
+	cost      *int64  // of it and of others that are made at the same time
 }
 
 func newMaker(o Options) *maker {
@@ -215,7 +219,7 @@ func newMaker(o Options) *maker {
 			SampleType: []*pprof.ValueType{{Type: "samples", Unit: "count"}},
 			PeriodType: &pprof.ValueType{},
 		},
-		options: o, mappings: map[string]*pprof.Mapping{}, functions: map[string]*pprof.Function{},
+		options: o, cost: new(int64), mappings: map[string]*pprof.Mapping{}, functions: map[string]*pprof.Function{},
 		locations: map[string]*pprof.Location{}, samples: map[string]*pprof.Sample{}, times: map[*pprof.Sample][]int64{},
 	}
 }
@@ -231,7 +235,7 @@ const (
 
 // take counts memory.
 func (m *maker) take(bytes int) error {
-	if m.cost += int64(bytes); m.cost > m.options.Memory {
+	if *m.cost += int64(bytes); *m.cost > m.options.Memory {
 		return fmt.Errorf("%w: it takes more than %d MiB of memory", profile.ErrTooLarge, m.options.Memory>>20)
 	}
 	return nil

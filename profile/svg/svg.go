@@ -69,7 +69,10 @@ func Write(w io.Writer, p *pprof.Profile, o Options) error {
 	if err != nil {
 		return err
 	}
-	sel, err := query.New(c.WithSymbols(p, o.Misses), nil).Select(query.Filter{SampleType: o.SampleType})
+	if c, err = c.WithSymbols(p, o.Misses).Interesting(); err != nil {
+		return err
+	}
+	sel, err := query.New(c, nil).Select(query.Filter{SampleType: o.SampleType})
 	if err != nil {
 		return err
 	}

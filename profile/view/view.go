@@ -77,21 +77,22 @@ func comparable(p, base *compact.Profile, sampleType string) error {
 }
 
 // symbolized returns p with symbols; and the same with the names that code without symbols has on
-// pages alone.
+// pages alone, and without the frames that are not worth to be shown.
 func symbolized(ctx context.Context, p *compact.Profile, symbols profile.Symbols) (whole, shown *compact.Profile, err error) {
-	if symbols == nil {
-		return p, p, nil
+	whole, shown = p, p
+	if symbols != nil {
+		places := p.Places()
+		misses, err := profile.Symbolize(ctx, places, symbols)
+		if err != nil {
+			return nil, nil, err
+		}
+		whole = p.WithSymbols(places, misses)
+		shown = whole
+		if starts, ok := symbols.(profile.Starts); ok {
+			profile.NameStarts(ctx, places, starts)
+			shown = p.WithSymbols(places, misses)
+		}
 	}
-	places := p.Places()
-	misses, err := profile.Symbolize(ctx, places, symbols)
-	if err != nil {
-		return nil, nil, err
-	}
-	whole = p.WithSymbols(places, misses)
-	starts, ok := symbols.(profile.Starts)
-	if !ok {
-		return whole, whole, nil
-	}
-	profile.NameStarts(ctx, places, starts)
-	return whole, p.WithSymbols(places, misses), nil
+	shown, err = shown.Interesting()
+	return whole, shown, err
 }

@@ -133,6 +133,20 @@ func (x *Index) WhyNot(virtual bool, address uint64) reason.Reason {
 	return x.index.WhyNotOffset(addr.Offset(address))
 }
 
+// Starts is [symbol.Index.Starts]. An error is one of the store, or ErrDamaged.
+func (x *Index) Starts(offsets []addr.Offset) (starts []addr.Offset, err error) {
+	look := func() { starts = x.index.Starts(offsets) }
+	if x.isWhole() {
+		look()
+	} else if err := x.part.look(look); err != nil {
+		return nil, err
+	}
+	if damage := x.index.Damage(); damage != nil {
+		return nil, x.damaged(damage)
+	}
+	return starts, nil
+}
+
 // A Cursor is a [symbol.Cursor] whose index may be brought while it is asked.
 type Cursor struct {
 	x       *Index

@@ -15,6 +15,8 @@ import (
 // A table is what the symbol table of a file says of code and data.
 type table struct {
 	symbols []symbol.ELFSymbol // by address
+	within  []symbol.Section   // of the file
+	isLoose bool               // the file is yet to be linked
 	byName  map[string][]addr.Virt
 }
 
@@ -24,6 +26,7 @@ func readTable(file *symbol.File) *table {
 	t := new(table)
 	if file != nil {
 		t.symbols, _ = file.ELFSymbols()
+		t.within, t.isLoose = file.Sections(), file.Relocatable()
 		file.Close()
 	}
 	return t
@@ -42,6 +45,22 @@ func (t *table) at(v addr.Virt) (symbol.ELFSymbol, bool) {
 		return symbol.ELFSymbol{}, false
 	}
 	return s, true
+}
+
+// label returns the symbol of data that holds an address: one whose size is not known reaches to the next symbol of
+// its section. Code is for lookups to name, and an address in no section has at most a symbol that starts there.
+func (t *table) label(v addr.Virt) (symbol.ELFSymbol, bool) {
+	i := t.above(v)
+	if i == 0 {
+		return symbol.ELFSymbol{}, false
+	}
+	s := t.symbols[i-1]
+	in := slices.IndexFunc(t.within, func(in symbol.Section) bool { return v >= in.Virt && uint64(v-in.Virt) < in.Size })
+	switch {
+	case in >= 0 && (t.within[in].Executable || s.Virt < t.within[in].Virt), in < 0 && !t.isLoose && s.Virt != v:
+		return symbol.ELFSymbol{}, false
+	}
+	return s, s.Size == 0 || uint64(v-s.Virt) < s.Size
 }
 
 // holding returns the symbol that holds an address. One whose size is not known may

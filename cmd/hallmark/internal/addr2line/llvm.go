@@ -248,6 +248,12 @@ func (l *llvm) find(m *module, v addr.Virt) []frame {
 	var source symbol.Source
 	l.frames, source = m.symbols.AppendFrames(l.frames[:0], v)
 	n := len(l.frames)
+	if n == 0 && l.functions == linkageNames {
+		if s, ok := l.tableOf(m).label(v); ok {
+			l.shown = append(l.shown[:0], frame{Frame: symbol.Frame{Linkage: s.Name, File: s.File}, start: s.Virt - base, hasStart: true})
+			return l.shown
+		}
+	}
 	if n == 0 || source != symbol.SourceDWARF && l.functions != linkageNames {
 		return nothing // symbol tables know nothing but linkage names
 	}

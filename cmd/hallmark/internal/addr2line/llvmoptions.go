@@ -368,7 +368,7 @@ func (o *llvmOptions) option(arg string, args []string) ([]string, error) {
 		l, rest := findLLVM(arg)
 		switch {
 		case l == nil && strings.HasPrefix(arg, "--"):
-			return args, errors.Join(append(errs, fmt.Errorf("error: unknown argument '%s'", arg))...)
+			return args, errors.Join(append(errs, fmt.Errorf("error: unknown argument '%s'%s", arg, suggestion(arg)))...)
 		case l == nil:
 			errs = append(errs, fmt.Errorf("error: unknown argument '%s'", arg[:2]))
 			arg = "-" + arg[2:]
@@ -385,6 +385,58 @@ func (o *llvmOptions) option(arg string, args []string) ([]string, error) {
 		arg = "-" + rest
 	}
 	return args, errors.Join(errs...)
+}
+
+// shortestSuggested is how long the name of an option is at least that is suggested.
+const shortestSuggested = 4
+
+// suggestion returns what LLVM's programs add to the name of an option that nobody knows: the spelling that differs
+// from it by one letter at most. Its value stays.
+func suggestion(arg string) string {
+	best, nearest := 2, ""
+	for _, l := range llvmTable() {
+		name, value, isValued := arg, "", strings.HasSuffix(l.spelling, "=")
+		if len(strings.TrimLeft(l.spelling, "-")) < shortestSuggested {
+			continue
+		}
+		if isValued {
+			var has bool
+			if name, value, has = strings.Cut(arg, "="); has {
+				name += "="
+			}
+		}
+		distance := editDistance(l.spelling, name)
+		if isValued && value == "" {
+			distance++
+		}
+		if distance < best {
+			best, nearest = distance, l.spelling+value
+		}
+	}
+	if nearest == "" {
+		return ""
+	}
+	return ", did you mean '" + nearest + "'?"
+}
+
+// editDistance returns how many letters of one text have to be added, removed or replaced to get another.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0] // of the row above, one to the left
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			before, row[j+1] = row[j+1], min(row[j]+1, row[j+1]+1, before+cost)
+		}
+	}
+	return row[len(b)]
 }
 
 // findLLVM returns the longest spelling that an argument is or starts with, and what

@@ -187,7 +187,7 @@ func (p *printer) verbosePlace(f *frame) {
 func (p *printer) symbol(r *request, found []frame) {
 	if p.style == styleJSON {
 		answer := jsonAnswer(r)
-		answer.SymName, answer.Loc = r.symbol, &[]jsonFrame{}
+		answer.Loc = &[]jsonFrame{}
 		for i := range found {
 			*answer.Loc = append(*answer.Loc, p.jsonFrame(&found[i]))
 		}
@@ -209,7 +209,6 @@ func (p *printer) data(r *request, s symbol.ELFSymbol, line uint64) {
 	name := p.names.of(s.Name)
 	if p.style == styleJSON {
 		answer := jsonAnswer(r)
-		answer.SymName = r.symbol
 		answer.Data = &jsonData{Name: name, Size: jsonHex(s.Size), Start: jsonHex(uint64(s.Virt))}
 		p.json(answer)
 		return
@@ -232,7 +231,6 @@ func (p *printer) data(r *request, s symbol.ELFSymbol, line uint64) {
 func (p *printer) frame(r *request, locals []dwarfentry.Local) {
 	if p.style == styleJSON {
 		answer := jsonAnswer(r)
-		answer.SymName = r.symbol
 		answer.Frame = &[]jsonLocal{}
 		for i := range locals {
 			*answer.Frame = append(*answer.Frame, jsonLocalOf(&locals[i]))
@@ -306,7 +304,7 @@ type jsonFrame struct {
 }
 
 func jsonAnswer(r *request) answerJSON {
-	answer := answerJSON{ModuleName: r.moduleName()}
+	answer := answerJSON{ModuleName: r.moduleName(), SymName: r.symbol}
 	if r.isParsed && r.symbol == "" {
 		answer.Address = jsonHex(r.number)
 	}

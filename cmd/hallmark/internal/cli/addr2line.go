@@ -32,11 +32,18 @@ at once. Every option acts as it does in the original (LLVM 19, GNU binutils),
 or is refused by name.
 
 Some answers differ. The discriminators of GNU addr2line are not printed. Code
-between functions has no name. In an object file (.o), an address is looked up
-in the first code section that is long enough; names of data do not answer for
-it. Declarations that gcc wrote in a short form, and variables in .dwo files,
-are found, which llvm-symbolizer 19 loses. An end of a line in a name
-becomes "?", and a terminal gets no control characters.`
+between functions has no name; in linked files what is behind the last section
+has none either, where llvm-symbolizer takes the last label without a size. A
+unit without code names nothing. In an object file (.o), an address is looked up
+in the first code section that is long enough, and only then among labels of
+data. Where debug information lost the name of a function, -f=short takes that
+of the symbol table. A directory that is relative, and that of the compilation,
+is in a path once. Source that is embedded in debug information is not shown.
+Damage is not warned of, and what is sound answers. A debug file without a note
+of its own counts only if it is named, also for markup. LLVM's own cache of
+debuginfod is not read. Declarations that gcc wrote in a short form, and
+variables in .dwo files, are found, which llvm-symbolizer 19 loses. An end of a
+line in a name becomes "?", and a terminal gets no control characters.`
 
 const addr2lineExample = `  hallmark addr2line -f -i -C -e prog 0x401136
   nm prog | awk '{print $1}' | hallmark addr2line -e prog
@@ -97,6 +104,7 @@ func runAddr2line(ctx context.Context, e *verb.Env, p addr2line.Program, name st
 		return 1
 	}
 	defer source.Close()
+	source.Finder.Lacks = nil // the originals do not say so
 	return addr2line.Run(source.Context, p, name, args, addr2line.World{
 		Stdin: e.Stdin, Stdout: e.Stdout, Stderr: e.Stderr,
 		Getenv: os.Getenv, Version: version(), Library: source.Library,

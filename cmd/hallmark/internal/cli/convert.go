@@ -52,9 +52,9 @@ convert reads hallmark.pb.gz, which 'hallmark record' writes.
 
 Symbols: frames without symbols get them as in 'hallmark report', unless
 --no-symbols. Frames that stay without are shown by the start of their function
-('libfoo.so+0x1f3a40'), or together as 'libfoo.so [unknown]'. With --no-symbols
-each address is a frame of its own, '[libfoo.so+0x1f3a52]'. pprof, otlp and perf
-keep addresses. perf gets only GNU build IDs; --every-identity adds those of
+('libfoo.so+0x1f3a40'), or together as 'libfoo.so [unknown]'. In folded, and with
+--no-symbols, each address is a frame of its own, '[libfoo.so+0x1f3a52]', which
+'hallmark symbolize' names later. pprof, otlp and perf keep addresses. perf gets only GNU build IDs; --every-identity adds those of
 other kinds.
 
 Recordings by perf: FILE may be perf.data, the directory of 'perf record
@@ -132,14 +132,17 @@ type format struct {
 	symbols bool
 	// times is whether it says when samples were taken.
 	times bool
+	// drops is whether frames are left out here that the profile says are not worth to be shown. Others keep what
+	// says so, or leave them out when they have names.
+	drops bool
 	// claims is whether it says whose claim an identity is.
 	claims bool
 }
 
 var formats = []format{
-	{name: "folded", extensions: []string{".folded"}, write: (*converter).writeFolded, symbols: true},
-	{name: "speedscope", extensions: []string{".speedscope.json"}, write: (*converter).writeSpeedscope, symbols: true, times: true},
-	{name: "firefox", extensions: []string{".firefox.json", ".firefox.json.gz"}, write: (*converter).writeFirefox, symbols: true, times: true},
+	{name: "folded", extensions: []string{".folded"}, write: (*converter).writeFolded, symbols: true, drops: true},
+	{name: "speedscope", extensions: []string{".speedscope.json"}, write: (*converter).writeSpeedscope, symbols: true, drops: true, times: true},
+	{name: "firefox", extensions: []string{".firefox.json", ".firefox.json.gz"}, write: (*converter).writeFirefox, symbols: true, drops: true, times: true},
 	{name: "html", extensions: []string{".html"}, write: (*converter).writeHTML, times: true, claims: true},
 	{name: "svg", extensions: []string{".svg"}, write: (*converter).writeSVG},
 	{name: "pprof", extensions: []string{".pb.gz", ".pprof"}, write: (*converter).writePprof, symbols: true, claims: true},
@@ -229,6 +232,9 @@ func (c *converter) check(f format, name string) error {
 
 func (c *converter) run(name string) error {
 	verb.CollectSeldom()
+	if err := c.input.Believe(); err != nil {
+		return err
+	}
 	f, err := formatOf(c.format, c.output)
 	if err != nil {
 		return err
@@ -245,8 +251,11 @@ func (c *converter) run(name string) error {
 	}
 	if !c.noSymbols && f.symbols {
 		symbolize := c.symbols.Show
-		if f.name == "pprof" || f.name == "otlp" { // to be kept
+		switch f.name {
+		case "pprof", "otlp": // to be kept
 			symbolize = c.symbols.Symbolize
+		case "folded": // text that is named later
+			symbolize = c.symbols.Apart
 		}
 		if _, err := symbolize(c.env, p); err != nil {
 			return err
@@ -254,6 +263,9 @@ func (c *converter) run(name string) error {
 		if err := c.input.CheckCalls(name, p); err != nil {
 			return err
 		}
+	}
+	if f.drops {
+		profile.DropUninteresting(p)
 	}
 	write := func(w io.Writer) error { return f.encode(c, c.input.Limited(w), p) }
 	switch {

@@ -90,7 +90,6 @@ func TestOptionsOfRecordings(t *testing.T) {
 		want   string
 	}{
 		{[]string{"report", "--event", "cycles", profile}, 2, "--event is for recordings by perf"},
-		{[]string{"report", "--trust-paths", profile}, 2, "--trust-paths is for recordings by perf"},
 		{[]string{"inject", gz}, 1, "not a perf.data file, but compressed by gzip"},
 		{[]string{"symbolize", os.Args[0]}, 1, "not text with frames, but an ELF file"},
 		{[]string{"convert", "-o", "-", profile}, 2, "use --format"},

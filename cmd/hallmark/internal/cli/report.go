@@ -42,16 +42,19 @@ symbol server ('hallmark serve') is asked first.
 A recording may have several events. The report is of the first one that has
 samples, and names the others. --event chooses one; --event all reports on each
 in turn (with --json in an object each). Files without a build ID are identified
-as by 'hallmark inject', which reports for each file why not. --trust-paths acts
-as it does there. Of a damaged recording what can be read is reported, and the
+as by 'hallmark inject', which reports for each file why not. Where a file has
+no identity, as in profiles by gperftools, --binary FILE takes a file of that
+name for it, and --trust-paths the one at its path. Nothing proves that it ran,
+and the report says so. Of a damaged recording what can be read is reported, and the
 exit status is 1.
 
 --tree prints the calls as a tree, the functions first that count most, or with
 --invert each function and below it its callers. --diff BASE compares two
 profiles: functions, binaries and processes are sorted by what changed most.
-Functions of two builds of a binary are compared by name. Values are compared
-as they are; --normalize scales the base to the same total first, where one of
-the two was recorded for longer.
+Folded stacks with two counts in each line, as difffolded.pl writes them, are
+such a comparison. Functions of two builds are compared by name. Values are
+compared as they are; --normalize scales the base to the same total first, where
+one of the two was recorded for longer.
 
 --focus and --ignore choose stacks, --process, --thread and --container samples,
 and --from and --to a part of the time, in all forms of the report. Shares are
@@ -140,6 +143,9 @@ type report struct {
 
 func (r *report) run(name string) error {
 	verb.CollectSeldom()
+	if err := r.input.Believe(); err != nil {
+		return err
+	}
 	if r.top < 0 {
 		return verb.Usagef("--top %d is negative: 0 shows all", r.top)
 	}
@@ -156,16 +162,17 @@ func (r *report) run(name string) error {
 	if r.base != "" {
 		return r.runDiff(name)
 	}
+	r.input.Differences = !r.tree
 	all, err := r.input.ReadEach(r.env, name)
 	if err != nil {
 		return err
 	}
+	if r.input.Base != nil {
+		return r.reportComparison(name, all[0])
+	}
 	written := 0
 	for _, p := range all {
-		misses, err := r.symbols.Show(r.env, p)
-		if err == nil {
-			err = r.input.CheckCalls(name, p)
-		}
+		misses, err := r.named(name, p)
 		if err != nil {
 			return err
 		}

@@ -35,20 +35,38 @@ func (r *report) runDiff(name string) error {
 	for _, note := range profile.Separate(base, p) {
 		fmt.Fprintf(r.env.Stderr, "hallmark: %s\n", plaintext.Line(note))
 	}
-	sel, err := r.selected(p, misses, base, baseMisses)
-	if err != nil {
-		return fmt.Errorf("%s less %s: %w", plaintext.Name(name), plaintext.Name(r.base), err)
-	}
-	d := newDiff(sel, r.normalize)
-	if r.json {
-		err = r.writeDiffJSON(d)
-	} else {
-		r.writeDiff(d, r.base, name)
-	}
-	if err != nil {
+	if err := r.compare(name, r.base, p, misses, base, baseMisses); err != nil {
 		return err
 	}
 	return cmp.Or(baseStatus, r.input.Status())
+}
+
+// reportComparison reports what changed in text that is a comparison, whose profile is p.
+func (r *report) reportComparison(name string, p *pprof.Profile) error {
+	base := r.input.Base
+	misses, err := r.named(name, p)
+	if err != nil {
+		return err
+	}
+	baseMisses, err := r.named(name, base)
+	if err != nil {
+		return err
+	}
+	return r.compare(name, name, p, misses, base, baseMisses)
+}
+
+// compare reports what changed from one profile with symbols to another.
+func (r *report) compare(name, baseName string, p *pprof.Profile, misses profile.Misses, base *pprof.Profile, baseMisses profile.Misses) error {
+	sel, err := r.selected(p, misses, base, baseMisses)
+	if err != nil {
+		return fmt.Errorf("%s less %s: %w", plaintext.Name(name), plaintext.Name(baseName), err)
+	}
+	d := newDiff(sel, r.normalize)
+	if r.json {
+		return r.writeDiffJSON(d)
+	}
+	r.writeDiff(d, baseName, name)
+	return nil
 }
 
 // readNamed reads a profile, and gives it symbols.
@@ -57,11 +75,20 @@ func (r *report) readNamed(name string) (*pprof.Profile, profile.Misses, error) 
 	if err != nil {
 		return nil, nil, err
 	}
+	misses, err := r.named(name, p)
+	return p, misses, err
+}
+
+// named gives symbols to a profile.
+func (r *report) named(name string, p *pprof.Profile) (profile.Misses, error) {
 	misses, err := r.symbols.Show(r.env, p)
 	if err == nil {
 		err = r.input.CheckCalls(name, p)
 	}
-	return p, misses, err
+	if err == nil {
+		profile.DropUninteresting(p)
+	}
+	return misses, err
 }
 
 // diff is two profiles that are compared.

@@ -95,6 +95,9 @@ type viewer struct {
 
 func (v *viewer) run(name string) error {
 	verb.CollectSeldom()
+	if err := v.input.Believe(); err != nil {
+		return err
+	}
 	if _, _, err := net.SplitHostPort(v.address); err != nil {
 		return verb.Usagef("--http %w", err)
 	}
@@ -112,9 +115,17 @@ const manyLocations = 100_000
 func (v *viewer) read(name string) (*compact.Profile, view.Options, error) {
 	v.input.ReportLacks, v.input.Times = true, true
 	o := view.Options{Title: filepath.Base(perffile.InputName(name)), SampleType: v.input.SampleType}
+	v.input.Differences = v.base == ""
 	p, err := v.input.ReadCompact(v.env, name)
 	if err != nil {
 		return nil, o, err
+	}
+	v.input.Differences = false
+	if v.input.Base != nil {
+		o.BaseTitle = o.Title
+		if o.Base, err = compact.FromPprof(v.input.Base); err != nil {
+			return nil, o, err
+		}
 	}
 	if _, err := p.SampleType(v.input.SampleType); err != nil {
 		return nil, o, fmt.Errorf("%s: %w", name, err)

@@ -40,6 +40,9 @@ func (in *Reader) readCompactAny(e *verb.Env, name string) (*compact.Profile, er
 	if other != nil {
 		defer other.close()
 		all, err := in.convertOther(other, o)
+		if err == nil {
+			all, err = in.identifyAll(perffile.InputName(name), all)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -49,12 +52,14 @@ func (in *Reader) readCompactAny(e *verb.Env, name string) (*compact.Profile, er
 		return nil, err
 	}
 	verb.CollectSoon()
+	var p *compact.Profile
 	if rest == nil {
-		return compact.ReadFile(name, o)
+		p, err = compact.ReadFile(name, o)
+	} else if p, err = compact.Read(rest, o); err != nil {
+		err = fmt.Errorf("%s: %w", perffile.InputName(name), err)
 	}
-	p, err := compact.Read(rest, o)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", perffile.InputName(name), err)
+		return nil, err
 	}
-	return p, nil
+	return in.identifyCompact(perffile.InputName(name), p)
 }

@@ -26,6 +26,11 @@ type Reader struct {
 	Nameless    bool        // leave its frames without names as they are
 	DebugPaths  *[]string   // where its files may be, too; nil: nowhere else
 	trust       bool        // give files without identity those that are at their paths
+	binaries    []string    // files that are those without identity that have their names
+	named       map[string]namedFile
+
+	Differences bool           // accept text that is a comparison, and return in Base what it is compared with
+	Base        *pprof.Profile // nil where the profile that was read last is no comparison
 
 	limits profile.Limits        // of the profile that was read last
 	Events []fromperf.EventCount // of the recording that was read last
@@ -55,7 +60,8 @@ func (in *Reader) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&in.SampleType, "sample-type", "", "count this `TYPE` of value, of those in the profile: cpu, samples, inuse_space … (default: the profile's own choice)")
 	in.AddSizeFlag(flags)
 	flags.StringVar(&in.Event, "event", "", "of a perf.data file, count the samples of this `EVENT`, 'all' for all of them (default: the first one in the file that has samples)")
-	flags.BoolVar(&in.trust, "trust-paths", false, "of a perf.data file, take the files that are at the recorded paths now, without proof")
+	flags.BoolVar(&in.trust, "trust-paths", false, "where files have no identity, take the files that are at their paths now, without proof")
+	flags.StringArrayVar(&in.binaries, "binary", nil, "take this `FILE` for the one of its name that has no identity in the profile, without proof (can be repeated)")
 }
 
 // AddSizeFlag adds the flag of all verbs that read profiles.
@@ -114,7 +120,11 @@ func (in *Reader) readAny(e *verb.Env, name string, each bool) ([]*pprof.Profile
 	}
 	if other != nil {
 		defer other.close()
-		return in.convertOther(other, o)
+		all, err := in.convertOther(other, o)
+		if err != nil {
+			return nil, err
+		}
+		return in.identifyAll(perffile.InputName(name), all)
 	}
 	if err := in.forRecordings(name); err != nil {
 		return nil, err
@@ -122,12 +132,13 @@ func (in *Reader) readAny(e *verb.Env, name string, each bool) ([]*pprof.Profile
 	var p *pprof.Profile
 	if rest == nil {
 		p, in.limits, err = profile.ReadFileLimited(name, o)
-		return []*pprof.Profile{p}, err
+	} else if p, in.limits, err = profile.ReadLimited(rest, o); err != nil {
+		err = fmt.Errorf("%s: %w", perffile.InputName(name), err)
 	}
-	if p, in.limits, err = profile.ReadLimited(rest, o); err != nil {
-		return nil, fmt.Errorf("%s: %w", perffile.InputName(name), err)
+	if err != nil {
+		return nil, err
 	}
-	return []*pprof.Profile{p}, nil
+	return in.identifyAll(perffile.InputName(name), []*pprof.Profile{p})
 }
 
 // Options returns what the flags say of the size of a profile.

@@ -100,11 +100,13 @@ func (in *Reader) convertOther(t *otherInput, o profile.ReadOptions) ([]*pprof.P
 		return nil, verb.Usagef("--event all is for perf.data files, and %s is %v: name one event", perffile.InputName(t.name), t.format)
 	case in.Event != "" && t.format != fromtext.Script:
 		return nil, verb.Usagef("--event is for recordings by perf, and %s is %v", perffile.InputName(t.name), t.format)
-	case in.trust:
-		return nil, verb.Usagef("--trust-paths is for perf.data files, and %s is %v", perffile.InputName(t.name), t.format)
 	}
 	in.limits = o.Limits(t.size)
-	p, _, err := fromtext.Read(t.from, t.format, fromtext.Options{Event: in.Event, Times: in.Times, MaxSize: o.MaxSize, Memory: in.recordingMemory()})
+	text := fromtext.Options{Event: in.Event, Times: in.Times, MaxSize: o.MaxSize, Memory: in.recordingMemory()}
+	if in.Differences {
+		text.Base = &in.Base
+	}
+	p, _, err := fromtext.Read(t.from, t.format, text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", perffile.InputName(t.name), err)
 	}
@@ -139,11 +141,8 @@ func (in *Reader) convertOTLP(t *otherInput, o profile.ReadOptions) ([]*pprof.Pr
 
 // forRecordings refuses flags that are for recordings by perf, for a profile.
 func (in *Reader) forRecordings(name string) error {
-	switch {
-	case in.Event != "":
+	if in.Event != "" {
 		return verb.Usagef("--event is for recordings by perf, and %s is a profile: use --sample-type", perffile.InputName(name))
-	case in.trust:
-		return verb.Usagef("--trust-paths is for recordings by perf, and %s is a profile", perffile.InputName(name))
 	}
 	return nil
 }

@@ -21,6 +21,9 @@ import (
 
 // convertPerf makes the profile of a recording, or one of each event.
 func (in *Reader) convertPerf(e *verb.Env, rec *perffile.Recording, each bool) ([]*pprof.Profile, error) {
+	if len(in.binaries) > 0 {
+		return nil, verb.Usagef("--binary is for profiles, and %s is a recording by perf: --trust-paths takes the files at its paths", rec.Name)
+	}
 	r, err := rec.Reader(perfdata.ReaderOptions{}, false)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", rec.Name, err)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -71,6 +72,8 @@ type Source struct {
 	mu     sync.Mutex // searches run at the same time
 	stderr io.Writer
 	differ map[buildid.ID][2]string // files of one build ID and different contents
+	// lacking are the files of which a part of the debug information is not found.
+	lacking map[string]bool
 }
 
 // Report prints a line on standard error, above the bar.
@@ -99,6 +102,31 @@ func UnsignedText(client *debuginfod.Client) string {
 // noteUncompared reports that a debug file answers whose program is not there.
 func (s *Source) noteUncompared(id buildid.ID, from string) {
 	s.Report("code not compared: " + plaintext.Name(from) + " has a debug file of " + id.String() + " and not its program")
+}
+
+// maxLacks is for how many files it is reported that a part of their debug information is missing.
+const maxLacks = 10
+
+// noteLack reports, once for each file, that another file with debug information of it is not found. What is in the
+// latter costs names and lines, and no others.
+func (s *Source) noteLack(from, name string) {
+	s.mu.Lock()
+	if s.lacking == nil {
+		s.lacking = map[string]bool{}
+	}
+	isKnown := s.lacking[from] || len(s.lacking) >= maxLacks
+	if !isKnown {
+		s.lacking[from] = true
+	}
+	s.mu.Unlock()
+	if isKnown {
+		return
+	}
+	what := name
+	if strings.HasSuffix(name, ".dwo") {
+		what = "both " + filepath.Base(from) + ".dwp and " + name
+	}
+	s.Report("incomplete debug information: " + plaintext.Name(from) + " lacks " + plaintext.Name(what) + ", and the names that are there")
 }
 
 // DifferentText says that two files have one build ID and different contents.
@@ -149,7 +177,7 @@ func (o *Options) Open(ctx context.Context, e *verb.Env) (*Source, error) {
 	s := &Source{Library: new(debuginfo.Library), Context: ctx, stop: func() {}, stderr: e.Stderr}
 	finder := &s.Library.Finder
 	finder.Extra, finder.Package = o.Extra, o.splitUnits
-	finder.Differ, finder.Uncompared = s.noteDifferent, s.noteUncompared
+	finder.Differ, finder.Uncompared, finder.Lacks = s.noteDifferent, s.noteUncompared, s.noteLack
 	cachedir.OnDamage(func(path string, damage error) { s.Report(DamageText(path, damage)) })
 	if !o.NoDebuginfod {
 		client, err := debuginfod.FromEnvironment()
@@ -281,16 +309,26 @@ var ErrAsking = errors.New("interrupted while looking for symbols; with --no-deb
 
 // Symbolize gives symbols to the frames of p, and returns why others have none.
 func (o *Options) Symbolize(e *verb.Env, p *pprof.Profile) (profile.Misses, error) {
-	return o.name(e, p, false)
+	return o.name(e, p, func(context.Context, profile.Starts) {})
 }
 
 // Show symbolizes a profile that is not to be kept: code without symbols is named by where
 // its function starts, and all other code of a binary is one function.
 func (o *Options) Show(e *verb.Env, p *pprof.Profile) (profile.Misses, error) {
-	return o.name(e, p, true)
+	return o.name(e, p, func(ctx context.Context, symbols profile.Starts) {
+		profile.NameStarts(ctx, p, symbols)
+		profile.NameUnknown(p)
+	})
 }
 
-func (o *Options) name(e *verb.Env, p *pprof.Profile, starts bool) (profile.Misses, error) {
+// Apart is Show for what others may name later: code without symbols whose function is not known stays apart, each
+// offset of its own.
+func (o *Options) Apart(e *verb.Env, p *pprof.Profile) (profile.Misses, error) {
+	return o.name(e, p, func(ctx context.Context, symbols profile.Starts) { profile.NameStarts(ctx, p, symbols) })
+}
+
+// name symbolizes a profile, and has unnamed name what has no symbol.
+func (o *Options) name(e *verb.Env, p *pprof.Profile, unnamed func(context.Context, profile.Starts)) (profile.Misses, error) {
 	s, err := o.Open(context.Background(), e)
 	if err != nil {
 		return nil, err
@@ -301,9 +339,6 @@ func (o *Options) name(e *verb.Env, p *pprof.Profile, starts bool) (profile.Miss
 	if err != nil {
 		return nil, ErrAsking
 	}
-	if starts { // code without symbols of a profile that is not to be kept
-		profile.NameStarts(s.Context, p, symbols)
-		profile.NameUnknown(p)
-	}
+	unnamed(s.Context, symbols)
 	return misses, nil
 }
