@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -130,7 +131,7 @@ func script(root, dir, name string) (word, why string) {
 	for _, lib := range []string{"libdw", "libelf", "libasm", "debuginfod", "backends"} {
 		libraries = append(libraries, filepath.Join(root, lib), filepath.Join(root, lib, ".libs"))
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(tests, "test-wrapper.sh"), strings.Join(libraries, ":"), filepath.Join(tests, name))
+	cmd := guarded(ctx, filepath.Join(tests, "test-wrapper.sh"), strings.Join(libraries, ":"), filepath.Join(tests, name))
 	cmd.Dir = work
 	cmd.WaitDelay = 10 * time.Second
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + work, "TMPDIR=" + work, "LC_ALL=C", "LANG=C",
@@ -151,6 +152,19 @@ func script(root, dir, name string) (word, why string) {
 		return "failed", "it was ended"
 	}
 	return "failed", failedAt(out)
+}
+
+// guarded returns a command that cannot change which files are in /dev. Root's can remove /dev/null, as programs do that write
+// to a file of that name and remove it first. So root's has mounts of its own, in which the directory is read-only; its
+// devices are not.
+func guarded(ctx context.Context, name string, args ...string) *exec.Cmd {
+	if os.Geteuid() != 0 {
+		return exec.CommandContext(ctx, name, args...)
+	}
+	const mount = `mount --rbind /dev /dev && mount -o remount,bind,ro /dev && exec "$@"`
+	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", mount, "sh", name}, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	return cmd
 }
 
 // failedAt returns the last command that a script ran before it reported errors.
