@@ -9,7 +9,6 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"hallmark/buildid"
-	"hallmark/cmd/hallmark/internal/terminal"
 	"hallmark/cmd/hallmark/internal/verb"
 	"hallmark/internal/plaintext"
 	"hallmark/profile"
@@ -46,7 +45,7 @@ type namedFile struct {
 func identityOf(path string) (buildid.ID, error) {
 	info, err := buildid.ReadFile(path)
 	if err != nil {
-		return buildid.ID{}, terminal.OpenFailed(err)
+		return buildid.ID{}, err
 	}
 	if info.ID.IsZero() {
 		return buildid.ID{}, fmt.Errorf("%s: it has no identity: %v", plaintext.Name(path), info.Where)
