@@ -103,16 +103,6 @@ func (f *elfFile) filled() iter.Seq[*elffile.Section] {
 	}
 }
 
-// at returns the segment that holds the byte at a virtual address, or nil.
-func (f *elfFile) at(virt uint64) *segment {
-	for i := range f.segments {
-		if s := &f.segments[i]; virt-s.virt < s.size {
-			return s
-		}
-	}
-	return nil
-}
-
 // code returns the part of the range of virtual addresses from start up to end that is
 // in one executable segment, as offsets of the file.
 func (f *elfFile) code(start, end uint64) (from, to addr.Offset, ok bool) {

@@ -374,10 +374,10 @@ var rules = map[string]rule{
 		why:    "marks and heads of identities, for several verbs",
 	},
 	command + "input": {
-		module: []string{"debuginfo", "internal/cachedir", "internal/plaintext", "internal/regular", "internal/unwindtables", "perfdata", "profile", "profile/compact", "profile/firefox",
+		module: []string{"buildid", "debuginfo", "internal/cachedir", "internal/plaintext", "internal/regular", "internal/unwindtables", "perfdata", "profile", "profile/compact", "profile/firefox",
 			"profile/fromperf", "profile/fromtext", "profile/local", "profile/otlp", "symbol", "unwind", command + "perffile", command + "proof", command + "verb"},
 		external: []string{"github.com/spf13/", sys, pprof},
-		why:      "profiles of verbs; what they show of them is for them to say",
+		why:      "profiles of verbs, and the files that are named for what has no identity in them; what they show of them is for them to say",
 	},
 	command + "lookupprint": {
 		module: []string{"addr", "debuginfo", "internal/plaintext", "reason", "symbol", command + "advice", command + "terminal", command + "verb"},
