@@ -617,7 +617,13 @@ func (f *flights) join(ctx context.Context, key string, work func(context.Contex
 		c = &flight{key: key, done: make(chan struct{}), cancel: cancel}
 		f.calls[key] = c
 		go func() {
-			defer close(c.done)
+			defer func() {
+				// Who comes later begins anew: some stay for long, such as slow readers of a file that came early.
+				f.mu.Lock()
+				f.drop(c)
+				f.mu.Unlock()
+				close(c.done)
+			}()
 			c.err = containedWork(workCtx, func(ctx context.Context) (err error) {
 				c.value, err = work(ctx, c)
 				return err
@@ -634,8 +640,13 @@ func (f *flights) leave(c *flight) {
 	defer f.mu.Unlock()
 	if c.waiting--; c.waiting == 0 {
 		c.cancel()
-		if f.calls[c.key] == c {
-			delete(f.calls, c.key)
-		}
+		f.drop(c)
+	}
+}
+
+// drop has nobody join a call any more. It is called under the lock.
+func (f *flights) drop(c *flight) {
+	if f.calls[c.key] == c {
+		delete(f.calls, c.key)
 	}
 }

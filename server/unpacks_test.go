@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -121,5 +122,20 @@ func TestUnpacks(t *testing.T) {
 	close(ended)
 	if n := s.unpacks.inUse(); n != 0 {
 		t.Errorf("%d are not given back", n)
+	}
+}
+
+// TestFlightEnds wants a call that failed to be made again, though somebody who joined it has not left: a slow reader of a
+// file that came early stays as long as it likes.
+func TestFlightEnds(t *testing.T) {
+	var f flights
+	failed := errors.New("failed")
+	slow, _ := f.join(t.Context(), "key", func(context.Context, *flight) (any, error) { return nil, failed })
+	defer f.leave(slow)
+	if _, err := slow.wait(t.Context()); err != failed {
+		t.Fatal(err)
+	}
+	if shared, err := f.do(t.Context(), "key", func(context.Context) error { return nil }); shared || err != nil {
+		t.Errorf("shared %t, %v", shared, err)
 	}
 }
