@@ -316,7 +316,7 @@ func (r *record) record(ctx context.Context, args []string, w io.Writer) (*resul
 		}
 	}
 	bar := r.showProgress()
-	s, err := capture.Start(ctx, r.opts)
+	s, err := capture.Start(context.WithoutCancel(ctx), r.opts) // a signal ends Run, and what was seen is written
 	if err != nil {
 		r.abandon()
 		return nil, err
