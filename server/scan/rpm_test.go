@@ -258,6 +258,50 @@ func TestEarly(t *testing.T) {
 	}
 }
 
+// TestEarlySlow has a reader of a file on its way that is slow. When the store has the file nothing else of it is on the disk,
+// and the reader gets the rest from there.
+func TestEarlySlow(t *testing.T) {
+	work, dir := t.TempDir(), t.TempDir()
+	id := makeProgram(t, work)
+	makeDeb(t, filepath.Join(dir, "prog.deb"), control("prog", ""), map[string]string{"usr/bin/prog": filepath.Join(work, "prog")})
+	want, err := os.ReadFile(filepath.Join(work, "prog"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newScanner(t, dir)
+	if err := s.Scan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var slow *store.ArrivingReader
+	var content io.Reader
+	got := make([]byte, 1)
+	if _, err := s.Publish(t.Context(), id, false, func(a *store.Arriving) {
+		if slow, err = a.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		content = slow.Stream()
+	}); err != nil || slow == nil {
+		t.Fatal("nothing came early", err)
+	}
+	defer slow.Close()
+	if _, err := io.ReadFull(content, got); err != nil {
+		t.Fatal(err)
+	}
+	open, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range open {
+		if to, _ := os.Readlink(fd); strings.HasPrefix(to, s.Store.Scratch+"/") {
+			t.Errorf("%s is open still", to)
+		}
+	}
+	rest, err := io.ReadAll(content)
+	if got = append(got, rest...); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes of %d, %v", len(got), len(want), err)
+	}
+}
+
 // TestEarlyDamage has files that begin as what they are said to be, and are refused in the end: nobody reads all of them.
 func TestEarlyDamage(t *testing.T) {
 	work := t.TempDir()

@@ -123,6 +123,9 @@ func (t *taking) keep(ctx context.Context, r io.Reader, claim store.Claim, early
 		return false, &store.MismatchError{Claimed: t.id.String(), Found: info.ID.String()}
 	}
 	a, err := t.Store.Add(ctx, spool, claim)
+	if err == nil && early != nil {
+		early.Kept(t.Store, a)
+	}
 	return a.New, err
 }
 

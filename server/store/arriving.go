@@ -5,8 +5,8 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"sync"
-	"syscall"
 )
 
 // An Arriving is a file on its way into the store, which others can read meanwhile. Its last byte is there when all of it
@@ -19,9 +19,10 @@ type Arriving struct {
 	Ready             func(*Arriving) // is called when the file can be opened
 
 	mu    sync.Mutex
-	file  *os.File
-	n     int64         // bytes that are there
-	news  chan struct{} // closed and replaced when more is known
+	file  *os.File                               // its writer closes it
+	kept  func(context.Context) (*Object, error) // opens it in the store; nil while that does not have it
+	n     int64                                  // bytes that are there
+	news  chan struct{}                          // closed and replaced when more is known
 	whole bool
 	err   error
 }
@@ -50,7 +51,18 @@ func (a *Arriving) Verified(f Facts) {
 	})
 }
 
-// Close ends what was not verified with an error, nil for none. Those who have opened the file can go on to read it.
+// Kept notes that the store has the file. Whoever still reads it reads it there: else one slow reader would keep all of the
+// file on the disk, besides what the store has.
+func (a *Arriving) Kept(s *Store, added Added) {
+	i := slices.IndexFunc(added.Manifest.Files, func(f File) bool { return f.Object == added.Object })
+	if i < 0 {
+		return
+	}
+	name := added.Manifest.Files[i].Stored()
+	a.change(func() { a.kept = func(ctx context.Context) (*Object, error) { return s.Object(ctx, name) } })
+}
+
+// Close ends what was not verified with an error, nil for none.
 func (a *Arriving) Close(err error) {
 	a.change(func() {
 		if !a.whole && a.err == nil {
@@ -79,33 +91,24 @@ func (a *Arriving) Open(ctx context.Context) (*ArrivingReader, error) {
 	if f == nil {
 		return nil, errors.Join(errCutShort, err)
 	}
-	// Its writer may close the file at any time, and its number be that of another file then: Control does not let it happen.
-	c, err := f.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var fd uintptr
-	var errno syscall.Errno
-	if err := c.Control(func(of uintptr) {
-		fd, _, errno = syscall.Syscall(syscall.SYS_FCNTL, of, syscall.F_DUPFD_CLOEXEC, 0)
-	}); err != nil {
-		return nil, err
-	}
-	if errno != 0 {
-		return nil, errno
-	}
-	return &ArrivingReader{ctx, a, os.NewFile(fd, "a file on its way")}, nil
+	return &ArrivingReader{ctx: ctx, from: a, file: f}, nil
 }
 
-// An ArrivingReader reads an Arriving.
+// An ArrivingReader reads an Arriving, for one goroutine.
 type ArrivingReader struct {
-	ctx  context.Context
-	from *Arriving
-	file *os.File
+	ctx    context.Context
+	from   *Arriving
+	file   *os.File
+	object *Object // of the same content; nil while the file is read
 }
 
 // Close closes the reader.
-func (r *ArrivingReader) Close() error { return r.file.Close() }
+func (r *ArrivingReader) Close() error {
+	if r.object == nil {
+		return nil
+	}
+	return r.object.Close()
+}
 
 // ReadAt implements io.ReaderAt.
 func (r *ArrivingReader) ReadAt(p []byte, off int64) (int, error) {
@@ -117,11 +120,33 @@ func (r *ArrivingReader) ReadAt(p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	want := min(int64(len(p)), there-off)
-	n, err := r.file.ReadAt(p[:want], off)
+	n, err := r.read(p[:want], off)
 	if err == nil && want < int64(len(p)) && off+want == r.from.Size {
 		err = io.EOF
 	}
 	return n, err
+}
+
+// read reads bytes that are there, from the file until its writer closes it, and then from the store.
+func (r *ArrivingReader) read(p []byte, off int64) (int, error) {
+	if r.object != nil {
+		return r.object.ReadAt(p, off)
+	}
+	n, err := r.file.ReadAt(p, off)
+	if !errors.Is(err, os.ErrClosed) {
+		return n, err
+	}
+	r.from.mu.Lock()
+	open := r.from.kept
+	r.from.mu.Unlock()
+	if open == nil {
+		return 0, errCutShort
+	}
+	if r.object, err = open(r.ctx); err != nil {
+		r.object = nil
+		return 0, err
+	}
+	return r.object.ReadAt(p, off)
 }
 
 // await returns how many bytes are there, when that are more than off.

@@ -1,13 +1,14 @@
 package store
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 )
 
-// TestArrivingClosed opens a file on its way while its writer closes it: nobody gets another file that has its number by then.
+// TestArrivingClosed reads a file on its way while its writer closes it: nobody gets another file that has its number by then.
 func TestArrivingClosed(t *testing.T) {
 	dir := t.TempDir()
 	other := filepath.Join(dir, "other")
@@ -47,7 +48,7 @@ func TestArrivingClosed(t *testing.T) {
 			}
 			defer r.Close()
 			b := make([]byte, 6)
-			if _, err := r.ReadAt(b, 0); err != nil || string(b) != "public" {
+			if _, err := r.ReadAt(b, 0); err == nil && string(b) != "public" || err != nil && !errors.Is(err, errCutShort) {
 				t.Errorf("%q, %v", b, err)
 			}
 		})
