@@ -131,5 +131,5 @@ func (s *Server) listMissing(w *exchange, r *http.Request, _ caller) error {
 	out := api.MissingList{Total: len(all), Since: s.started.UTC().Truncate(time.Second)}
 	all = all[min(offset, len(all)):]
 	out.Missing = all[:min(limit, len(all))]
-	return writeJSON(w, out)
+	return s.writeJSON(w, out)
 }

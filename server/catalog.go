@@ -17,6 +17,9 @@ type entry struct {
 	Archive string `json:"archive,omitempty"`
 }
 
+// size returns how many bytes its names have.
+func (e *entry) size() int { return len(e.File) + len(e.Archive) }
+
 // entriesOf returns the names of an identity that pass a test.
 func entriesOf(e *store.Entry, is func(name string) bool) (found []entry) {
 	for _, n := range e.Names {
@@ -34,9 +37,10 @@ func entriesOf(e *store.Entry, is func(name string) bool) (found []entry) {
 
 // Bounds of searches by name. Comparing a name with a pattern takes as long as both are, and longer with stars.
 const (
-	maxResults = 10000
-	maxPattern = 1000            // bytes
-	searchTime = 2 * time.Second // then the answer has what was found, and is not complete
+	maxResults    = 10000
+	maxResultText = 4 << 20         // bytes of names in an answer, which has six times as many where all are escaped
+	maxPattern    = 1000            // bytes
+	searchTime    = 2 * time.Second // then the answer has what was found, and is not complete
 )
 
 // searchNames returns what has a name, or the identity, and whether that is all there is.
@@ -53,14 +57,16 @@ func searchNames(ctx context.Context, c *store.Catalog, key, value string) (foun
 	case "glob":
 		is, with = func(name string) bool { ok, _ := path.Match(value, name); return ok }, ""
 	}
-	begun := time.Now()
+	begun, size := time.Now(), 0
 	for e := range c.All(with) {
 		if ctx.Err() != nil || time.Since(begun) > searchTime {
 			return found, false
 		}
-		found = append(found, entriesOf(&e, is)...)
-		if len(found) > maxResults {
-			return found[:maxResults], false
+		for _, one := range entriesOf(&e, is) {
+			if size += one.size(); len(found) >= maxResults || size > maxResultText {
+				return found, false
+			}
+			found = append(found, one)
 		}
 	}
 	return found, c.Complete()

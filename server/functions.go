@@ -54,7 +54,7 @@ func (s *Server) findFunctions(w *exchange, r *http.Request, _ caller) error {
 		}
 	}
 	slot.release()
-	return writeJSON(w, out)
+	return s.writeJSON(w, out)
 }
 
 // searchIn adds what is found in a binary to an answer, and returns how many bytes the texts of that have.

@@ -130,6 +130,8 @@ func (s *Server) reasonOf(err error) string {
 		return "unpacks"
 	case errors.Is(err, s.files.busy):
 		return "files"
+	case errors.Is(err, errUnread):
+		return "answers"
 	case errors.Is(err, s.profiles.decoded.busy):
 		return "memory"
 	case errors.Is(err, errSlow):

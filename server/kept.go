@@ -186,7 +186,7 @@ func (s *Server) keep(w *exchange, r *http.Request, who caller) error {
 	w.Header().Set("Location", profilePath(kept.ID))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	return writeJSON(w, api.KeptProfile{Profile: describeProfile(kept), New: isNew})
+	return s.writeJSON(w, api.KeptProfile{Profile: describeProfile(kept), New: isNew})
 }
 
 // inspect reads a profile, so that nothing else is kept.
@@ -271,7 +271,7 @@ func (s *Server) listProfiles(w *exchange, r *http.Request, _ caller) error {
 		last := page[len(page)-1]
 		out.Next = strconv.FormatInt(last.Time.Unix(), 10) + "-" + last.ID
 	}
-	return writeJSON(w, out)
+	return s.writeJSON(w, out)
 }
 
 // parsePlace reads a place in the list, as Profiles.Next has it.

@@ -40,11 +40,15 @@ func (s *Server) search(w *exchange, r *http.Request, _ caller) error {
 	if err != nil {
 		return err
 	}
+	if w.slot, err = s.takeHeavy(r.Context(), w.client); err != nil {
+		return err
+	}
+	defer w.slot.release()
 	out := find(s.Store.Catalog(), text, offset, limit)
 	if s.Local != nil {
 		_, out.Scanned = s.Local.Counts()
 	}
-	return writeJSON(w, out)
+	return s.writeJSON(w, out)
 }
 
 // find searches as Server.search does.
@@ -116,21 +120,22 @@ func (s *Server) health(w *exchange, r *http.Request, who caller) error {
 	if s.Local != nil {
 		out.ScannedPackages, out.ScannedIdentities = s.Local.Counts()
 	}
-	return writeJSON(w, out)
+	return s.writeJSON(w, out)
 }
 
 // globOf returns a pattern of fnmatch(3) as path.Match has it.
 func globOf(pattern string) string { return strings.ReplaceAll(pattern, "[!", "[^") }
 
 // named adds to what the store has by a key of /metadata what --scan and upstream servers have, and returns whether that is
-// all there is.
-func (s *Server) named(r *http.Request, key, value string, found []entry, complete bool) ([]entry, bool) {
-	seen := map[entry]bool{}
+// all there is. While upstream servers are asked, the request has no slot.
+func (s *Server) named(w *exchange, r *http.Request, key, value string, found []entry, complete bool) ([]entry, bool, error) {
+	seen, size := map[entry]bool{}, 0
 	for _, e := range found {
 		seen[e] = true
+		size += e.size()
 	}
 	add := func(e entry) bool {
-		if len(found) >= maxResults {
+		if size += e.size(); len(found) >= maxResults || size > maxResultText {
 			complete = false
 			return false
 		}
@@ -146,9 +151,13 @@ func (s *Server) named(r *http.Request, key, value string, found []entry, comple
 	if s.Upstream != nil {
 		forwarded, ok := s.forwardedFor(r)
 		if !ok {
-			return found, false
+			return found, false, nil
 		}
+		w.slot.pause()
 		others, all := s.Upstream.Metadata(r.Context(), key, value, forwarded)
+		if err := w.slot.resume(r.Context()); err != nil {
+			return nil, false, err
+		}
 		complete = complete && all
 		for _, m := range others {
 			if !add(entry{m.Type, m.BuildID.String(), headerText(m.File), headerText(m.Archive)}) {
@@ -156,7 +165,7 @@ func (s *Server) named(r *http.Request, key, value string, found []entry, comple
 			}
 		}
 	}
-	return found, complete
+	return found, complete, nil
 }
 
 // namedHere calls add with what --scan has, and returns whether that is all.

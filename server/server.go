@@ -797,11 +797,26 @@ func (s *Server) refuse(w *exchange, r *http.Request, err error) {
 	}
 }
 
-// writeJSON answers with a value.
-func writeJSON(w http.ResponseWriter, v any) error {
+// smallAnswer is up to how many bytes an answer in memory counts for nothing.
+const smallAnswer = 64 << 10
+
+// errUnread refuses an answer that would wait in memory for its client.
+var errUnread = fail(http.StatusTooManyRequests, "the server has as many answers that nobody has read yet as it takes")
+
+// writeJSON answers with a value. It gives the slot of the request back before it writes. A large answer is counted until its
+// client has taken it.
+func (s *Server) writeJSON(w *exchange, v any) error {
 	var b bytes.Buffer
 	if err := json.NewEncoder(plaintext.JSON(&b)).Encode(v); err != nil {
 		return err
+	}
+	w.slot.release()
+	if b.Len() > smallAnswer {
+		done, err := s.viewer.turns.Unsent(w, int64(b.Len()))
+		if err != nil {
+			return errUnread
+		}
+		defer done()
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, err := w.Write(b.Bytes())
@@ -878,7 +893,7 @@ func (s *Server) identity(w *exchange, r *http.Request, who caller) error {
 			return err
 		}
 	}
-	return writeJSON(w, out)
+	return s.writeJSON(w, out)
 }
 
 func (s *Server) pin(w *exchange, r *http.Request, _ caller) error {
@@ -933,12 +948,19 @@ func (s *Server) metadata(w *exchange, r *http.Request, _ caller) error {
 	if key == "glob" {
 		inStore = globOf(value)
 	}
+	var err error
+	if w.slot, err = s.takeHeavy(r.Context(), w.client); err != nil {
+		return err
+	}
+	defer w.slot.release()
 	found, complete := searchNames(r.Context(), s.Store.Catalog(), key, inStore)
-	found, complete = s.named(r, key, value, found, complete)
+	if found, complete, err = s.named(w, r, key, value, found, complete); err != nil {
+		return err
+	}
 	if found == nil {
 		found = []entry{}
 	}
-	return writeJSON(w, struct {
+	return s.writeJSON(w, struct {
 		Results  []entry `json:"results"`
 		Complete bool    `json:"complete"`
 	}{found, complete})

@@ -53,7 +53,7 @@ func (s *Server) plan(w *exchange, r *http.Request, who caller) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, out)
+	return s.writeJSON(w, out)
 }
 
 func (s *Server) planFile(r *http.Request, who caller, f api.PlanFile) (api.PlannedFile, error) {
@@ -286,7 +286,7 @@ func (s *Server) publish(w *exchange, r *http.Request, spool *store.Spool, c sto
 	out := api.Stored{ID: a.ID, SHA256: a.Object, New: a.New, Disputed: len(disputed), Served: serves(a.Manifest, a.Object), Alone: isAlone(a.Manifest, a.Object)}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	return writeJSON(w, out)
+	return s.writeJSON(w, out)
 }
 
 // serves reports whether a file is the executable or the debug file that is served.
