@@ -52,6 +52,8 @@ type Catalog struct {
 	root     root
 	rootTag  string    // "" where the store has none
 	rootSeen time.Time // when that root was read
+	passOf   time.Time // Begun of the pass that passed is of
+	passed   time.Time // when that pass began by the clock of this server: see begunHere
 	runs     []run     // of the root, the newest first
 	tail     map[string]record
 	sorted   []record // of tail; nil where it has changed
@@ -120,6 +122,7 @@ const rootVersion = 1
 type pass struct {
 	Begun  time.Time     `json:"begun"` // zero for none
 	Listed time.Duration `json:"listed"`
+	Took   time.Duration `json:"took,omitempty"`   // all of it
 	First  bool          `json:"first,omitempty"`  // none was before, so what differed says nothing of who wrote it
 	Strays int64         `json:"strays,omitempty"` // manifests that had changed without an intent
 }
@@ -131,6 +134,23 @@ func (r *root) merged() map[string]bool {
 		names[name] = true
 	}
 	return names
+}
+
+// begunHere returns when a pass began by the clock of this server, which can differ by hours from that of the one that made it. A
+// server that saw the root before at some time knows that the pass was not there then, and one that sees it now that it is
+// over. loaded is zero for a server that saw none: it takes what is in the root, unless that is to come.
+func (p pass) begunHere(loaded, now time.Time) time.Time {
+	begun := p.Begun
+	if least := loaded.Add(-max(p.Took, p.Listed)); !loaded.IsZero() && begun.Before(least) {
+		begun = least
+	}
+	switch ahead := begun.Sub(now); {
+	case ahead > p.pause() && loaded.IsZero():
+		return time.Time{} // nobody knows
+	case ahead > 0:
+		return now
+	}
+	return begun
 }
 
 func (p pass) pause() time.Duration { return max(passTime, passShare*p.Listed) }
@@ -332,6 +352,9 @@ func (c *Catalog) install(r root, tag string, runs []run) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.root, c.rootTag, c.rootSeen, c.runs = r, tag, c.s.Now(), runs
+	if !r.Pass.Begun.Equal(c.passOf) {
+		c.passOf, c.passed = r.Pass.Begun, r.Pass.begunHere(c.loaded, c.rootSeen)
+	}
 	wanted := c.named()
 	for _, rec := range c.inTail() {
 		id, _ := idOf(rec.key) // it was made of one
@@ -792,7 +815,7 @@ func (c *Catalog) Complete() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	p, now := c.root.Pass, c.s.Now()
-	return !p.Begun.IsZero() && !p.First && p.Strays == 0 && now.Sub(p.Begun) < passesFresh*p.pause() && now.Sub(c.loaded) < mergeTime
+	return !p.Begun.IsZero() && !p.First && p.Strays == 0 && now.Sub(c.passed) < passesFresh*p.pause() && now.Sub(c.loaded) < mergeTime
 }
 
 // Changes counts changes, so that whoever has kept something of the catalogue knows whether it may be another one now.

@@ -313,6 +313,41 @@ func TestCatalogKilled(t *testing.T) {
 	}
 }
 
+// TestCatalogClocks has two servers whose clocks differ: they make no more passes than with the same clock, and know whether the
+// catalogue is complete.
+func TestCatalogClocks(t *testing.T) {
+	for _, skew := range []time.Duration{0, 3 * time.Minute, time.Hour, -time.Hour} {
+		m := newMemory(t)
+		one, two := m.server(t), m.server(t)
+		two.Now = func() time.Time { return m.Now().Add(skew) }
+		mustAdd(t, one, numbered(0), CI)
+		n := 0
+		const turns = 150
+		for turn := range turns {
+			for _, s := range []*Store{one, two} {
+				c := refresh(t, s)
+				if c.PassDue() {
+					n++
+					if err := c.Pass(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if turn > 0 && !c.Complete() {
+					t.Fatalf("%v: it is not complete: %+v", skew, c.root.Pass)
+				}
+			}
+			m.pass(passTime / 15)
+		}
+		if n > 3+turns/15 {
+			t.Errorf("%v: %d passes in %v", skew, n, turns/15*passTime)
+		}
+		m.pass(2 * passesFresh * passTime)
+		if refresh(t, one).Complete() || refresh(t, two).Complete() {
+			t.Errorf("%v: it is complete long after the last pass", skew)
+		}
+	}
+}
+
 // TestCatalogDamage damages each part of a catalogue in several ways. It is reported, and made again from manifests.
 func TestCatalogDamage(t *testing.T) {
 	for _, prefix := range []string{rootKey, segmentPrefix, intentPrefix} {

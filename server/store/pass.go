@@ -20,7 +20,7 @@ func (c *Catalog) PassDue() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	p := c.root.Pass
-	since, pause := c.s.Now().Sub(p.Begun), p.pause()
+	since, pause := c.s.Now().Sub(c.passed), p.pause()
 	return p.Begun.IsZero() || p.First || since > time.Duration(c.patience*float64(pause)) || -since > pause
 }
 
@@ -126,6 +126,7 @@ func (c *Catalog) Pass(ctx context.Context) error {
 		return err
 	}
 	return c.rewrite(ctx, func(b *base) ([]record, error) {
+		now.Took = time.Since(began).Round(time.Millisecond)
 		b.root.Pass = now
 		return nil, nil
 	})
