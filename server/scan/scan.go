@@ -500,7 +500,7 @@ func (s *Scanner) Publish(ctx context.Context, id buildid.ID, debugFirst bool, e
 		}
 		added = added || t.added
 		s.mu.Lock()
-		s.done[todo[path][0].key()] = err == nil
+		s.done[todo[path][0].key()] = err == nil && t.found
 		s.mu.Unlock()
 	}
 	return added, nil

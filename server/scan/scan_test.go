@@ -135,6 +135,40 @@ func TestPackages(t *testing.T) {
 
 // TestChanges wants new files to be found, old ones to be gone, and nothing to be looked at
 // twice, by another process either.
+// TestForged has a package that names the build IDs of others, with a file of its own in their places. Nobody gets that file for
+// them, and the package is read once for each and not for each request.
+func TestForged(t *testing.T) {
+	work, dir := t.TempDir(), t.TempDir()
+	own := makeProgram(t, work)
+	const other = "0123456789abcdef0123456789abcdef01234567"
+	of := func(hex string) string { return "usr/lib/debug/.build-id/" + hex[:2] + "/" + hex[2:] + ".debug" }
+	makeDeb(t, filepath.Join(dir, "forged.deb"), control("forged", "Build-Ids: "+other+" "+own.String()+"\n"), map[string]string{of(other): filepath.Join(work, "debug"), of(own.String()): filepath.Join(work, "debug")})
+	s := newScanner(t, dir)
+	if err := s.Scan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for text, isThere := range map[string]bool{other: false, own.String(): true} {
+		id, err := buildid.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pending, err := s.Pending(t.Context(), id); !pending || err != nil {
+			t.Fatalf("%v: %t, %v", id, pending, err)
+		}
+		early := func(a *store.Arriving) {
+			if !isThere {
+				t.Errorf("%v: %+v came early", id, a.Origin)
+			}
+		}
+		if added, err := s.Publish(t.Context(), id, true, early); added != isThere || err != nil {
+			t.Errorf("%v: added %t, %v", id, added, err)
+		}
+		if pending, err := s.Pending(t.Context(), id); pending || err != nil {
+			t.Errorf("%v: it is to be read again: %t, %v", id, pending, err)
+		}
+	}
+}
+
 func TestChanges(t *testing.T) {
 	work, dir := t.TempDir(), t.TempDir()
 	id := makeProgram(t, work)

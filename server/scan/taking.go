@@ -23,7 +23,8 @@ type taking struct {
 	places []place               // of the identity in that file
 	all    []place               // of the identity in all files
 	early  func(*store.Arriving) // nil for no call
-	added  bool
+	found  bool                  // the file had some
+	added  bool                  // that the store did not have
 }
 
 // take takes what there is.
@@ -109,7 +110,7 @@ func (t *taking) add(ctx context.Context, r io.Reader, size int64, o store.Origi
 	if early != nil {
 		early.Close(err)
 	}
-	t.added = t.added || isNew
+	t.found, t.added = t.found || err == nil, t.added || isNew
 	return err
 }
 
