@@ -126,6 +126,8 @@ func (s *Server) reasonOf(err error) string {
 		return "watchers"
 	case errors.Is(err, s.heavy.busy):
 		return "heavy"
+	case errors.Is(err, s.asks.busy):
+		return "asks"
 	case errors.Is(err, s.unpacks.busy):
 		return "unpacks"
 	case errors.Is(err, s.files.busy):

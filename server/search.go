@@ -154,6 +154,11 @@ func (s *Server) named(w *exchange, r *http.Request, key, value string, found []
 			return found, false, nil
 		}
 		w.slot.pause()
+		place, err := s.asks.take(r.Context(), w.client, 1, heavyTime)
+		if err != nil {
+			return nil, false, err
+		}
+		defer place.release()
 		others, all := s.Upstream.Metadata(r.Context(), key, value, forwarded)
 		if err := w.slot.resume(r.Context()); err != nil {
 			return nil, false, err

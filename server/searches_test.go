@@ -2,11 +2,17 @@ package server
 
 import (
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
+	"hallmark/debuginfo/debuginfod"
 	"hallmark/server/blob/blobtest"
 	"hallmark/web"
 )
@@ -94,4 +100,63 @@ func TestLargeAnswers(t *testing.T) {
 	done()
 	ask(t, "GET", base+all, nil).want(t, 200)
 	given()
+}
+
+// TestFewAsk has a client ask for names that an upstream server takes long to answer: few of its answers, of up to 16 MiB each,
+// are in memory at a time. Meanwhile the requests keep nobody from work that costs much.
+func TestFewAsk(t *testing.T) {
+	entered, end := make(chan bool), make(chan struct{})
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		entered <- true
+		<-end
+		io.WriteString(w, `{"results":[],"complete":true}`)
+	}))
+	defer up.Close()
+	s, base := start(t, func(c *Config) {
+		c.Heavy = 2
+		c.Upstream = &debuginfod.Client{URLs: []string{up.URL}, Dir: filepath.Join(t.TempDir(), "cache")}
+	})
+	const requests = 5
+	var all sync.WaitGroup
+	for i := range requests {
+		all.Go(func() {
+			resp, err := http.Get(fmt.Sprintf("%s/metadata?key=file&value=/%d", base, i))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				t.Errorf("%d: %s", i, resp.Status)
+			}
+		})
+	}
+	n := 0
+	for waiting := 0; waiting+n < requests; {
+		select {
+		case <-entered:
+			n++
+		default:
+			runtime.Gosched()
+		}
+		s.asks.mu.Lock()
+		waiting = len(s.asks.queue)
+		s.asks.mu.Unlock()
+	}
+	if n != s.Heavy {
+		t.Errorf("%d questions at a time", n)
+	}
+	slot, err := s.takeHeavy(t.Context(), "another")
+	if err != nil {
+		t.Error(err)
+	}
+	slot.release()
+	close(end)
+	for ; n < requests; n++ {
+		<-entered
+	}
+	all.Wait()
+	if heavy, asks := s.heavy.inUse(), s.asks.inUse(); heavy+asks > 0 {
+		t.Errorf("%d and %d places are not given back", heavy, asks)
+	}
 }

@@ -128,6 +128,7 @@ type Server struct {
 	gates   gates
 	conns   conns
 	heavy   pool
+	asks    pool  // questions to upstream servers whose answers are in memory
 	unpacks pool  // of files and packages of this machine that are read
 	files   *gate // of files that are on their way
 	refused refusals
@@ -199,6 +200,7 @@ func (s *Server) share() {
 	s.conns = conns{most: s.Connections, key: s.clientAt, ended: func() { s.refused.count(s, "connections", "") }}
 	s.heavy = pool{size: int64(s.Heavy), busy: busy, eager: true}
 	s.unpacks = pool{size: int64(max(1, s.Heavy/2)), busy: fail(http.StatusTooManyRequests, "the server reads as many packages as it can"), eager: true}
+	s.asks = pool{size: int64(s.Heavy), busy: fail(http.StatusTooManyRequests, "the server asks upstream servers as much as it can"), eager: true}
 	s.files = newGate(filesOfHeavy*s.Heavy, fail(http.StatusTooManyRequests, "the server has as many files on their way as it takes"))
 	crowded := fail(http.StatusServiceUnavailable, "the server has too many profiles at once")
 	s.profiles.bodies = pool{size: maxBodies, busy: crowded}
@@ -218,7 +220,7 @@ func (s *Server) share() {
 // shared returns what clients share, by the names that health has for it.
 func (s *Server) shared() map[string]*pool {
 	return map[string]*pool{
-		"requests": &s.gates.known.pool, "strangers": &s.gates.strangers.pool, "watchers": &s.gates.watch.pool, "heavy": &s.heavy, "unpacks": &s.unpacks,
+		"requests": &s.gates.known.pool, "strangers": &s.gates.strangers.pool, "watchers": &s.gates.watch.pool, "heavy": &s.heavy, "asks": &s.asks, "unpacks": &s.unpacks,
 		"files": &s.files.pool, "bodies": &s.profiles.bodies, "profiles": &s.profiles.decoded,
 		"questions": &s.viewer.turns.places, "downloads": &s.viewer.turns.downloads, "answers": &s.viewer.turns.unsent,
 	}
