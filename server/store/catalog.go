@@ -287,11 +287,14 @@ func (c *Catalog) readRuns(ctx context.Context, r *root) (runs []run, err error)
 		}
 	}
 	c.mu.RUnlock()
+	seen := map[string]bool{}
 	for i, names := range r.Runs {
 		var run run
 		for _, name := range names {
 			g := here[name]
-			if g == nil {
+			if again := seen[name]; again {
+				err = errTwice
+			} else if seen[name] = true; g == nil {
 				g, err = c.readSegment(ctx, name)
 			}
 			switch {
@@ -312,6 +315,9 @@ func (c *Catalog) readRuns(ctx context.Context, r *root) (runs []run, err error)
 	}
 	return runs, nil
 }
+
+// errTwice says that a root has a segment more than once: a small root could make a server read one for ever.
+var errTwice = errors.New("the root has it twice")
 
 func (r run) names() (names []string) {
 	for _, g := range r {

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 
 	"hallmark/buildid"
 	"hallmark/internal/seekable"
@@ -313,6 +316,44 @@ func TestCatalogKilled(t *testing.T) {
 	}
 }
 
+// TestCatalogTwice has a root that names one segment a thousand times: it is read once, and reported, and the root is mended.
+func TestCatalogTwice(t *testing.T) {
+	m := newMemory(t)
+	s := m.server(t)
+	object := mustAdd(t, s, numbered(0), CI).Object
+	for i := range 40 {
+		m.oldServer(t, func(*Manifest) {}, manifestOf(t, i, object))
+	}
+	c := passes(t, s)
+	forged := c.root
+	for range 1000 {
+		forged.Runs = append(slices.Clone(forged.Runs), c.root.Runs[0])
+	}
+	b, err := encodeSealed(forged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.set(rootKey, b)
+	next := m.server(t)
+	reported, reads := 0, 0
+	next.OnDamage = func(string, error) { reported++ }
+	m.hook = func(op, key string) {
+		if strings.HasPrefix(key, segmentPrefix) {
+			reads++
+		}
+	}
+	c = refresh(t, next)
+	if reads > 10 || reported != 1 || c.Complete() {
+		t.Errorf("%d reads, reported %d times, complete %t", reads, reported, c.Complete())
+	}
+	m.hook = nil
+	m.pass(2 * passTime)
+	wantTruth(t, m, passes(t, next), "a segment twice")
+	after := m.server(t)
+	after.OnDamage = func(key string, why error) { t.Errorf("%s is damaged still: %v", key, why) }
+	wantTruth(t, m, refresh(t, after), "the next server")
+}
+
 // TestCatalogClocks has two servers whose clocks differ: they make no more passes than with the same clock, and know whether the
 // catalogue is complete.
 func TestCatalogClocks(t *testing.T) {
@@ -579,6 +620,28 @@ func TestSegments(t *testing.T) {
 		}
 		if len(want) > 0 {
 			t.Errorf("%d records are not in the merge", len(want))
+		}
+	}
+}
+
+// TestLargeFrame refuses a segment with a frame that is larger than those that are written: each lookup would unpack it.
+func TestLargeFrame(t *testing.T) {
+	e, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for size, sound := range map[int]bool{seekable.FrameSize: true, seekable.FrameSize + 1: false} {
+		content := record{keyFor(manifestOf(t, 1, "").ID), 1, nil}.append(nil)
+		content = append(content, make([]byte, size-len(content))...) // the rest has no record
+		frame := e.EncodeAll(content, nil)
+		table := binary.LittleEndian.AppendUint32(bytes.Clone(frame), 0x184D2A5E) // see package seekable
+		for _, n := range []int{8 + 9, len(frame), size, 1} {
+			table = binary.LittleEndian.AppendUint32(table, uint32(n))
+		}
+		table = binary.LittleEndian.AppendUint32(append(table, 0), 0x8F92EAB1)
+		if _, err := openSegment("large", table, nil); (err == nil) != sound {
+			t.Errorf("%d bytes: %v", size, err)
 		}
 	}
 }

@@ -54,6 +54,9 @@ func (g *segment) check(i int) error {
 	if err != nil {
 		return err
 	}
+	if len(frame) > seekable.FrameSize { // each lookup unpacks one
+		return fmt.Errorf("%s: %w: frame %d has %d bytes", g.name, seekable.ErrFormat, i, len(frame))
+	}
 	c := cursor.New(frame, 0, false)
 	last := g.last
 	for n := 0; c.Len() > 0; n++ {
