@@ -52,10 +52,10 @@ convert reads hallmark.pb.gz, which 'hallmark record' writes.
 
 Symbols: frames without symbols get them as in 'hallmark report', unless
 --no-symbols. Frames that stay without are shown by the start of their function
-('libfoo.so+0x1f3a40'), or together as 'libfoo.so [unknown]'. In folded, and with
---no-symbols, each address is a frame of its own, '[libfoo.so+0x1f3a52]', which
-'hallmark symbolize' names later. pprof, otlp and perf keep addresses. perf gets only GNU build IDs; --every-identity adds those of
-other kinds.
+('libfoo.so+0x1f3a40'), or together as 'libfoo.so [unknown]'. In folded, and
+with --no-symbols, each address is a frame of its own, '[libfoo.so+0x1f3a52]',
+which 'hallmark symbolize' names later. pprof, otlp and perf keep addresses.
+perf gets only GNU build IDs; --every-identity adds those of other kinds.
 
 Recordings by perf: FILE may be perf.data, the directory of 'perf record
 --threads', and either may be compressed with gzip. Record with --buildid-mmap:

@@ -45,8 +45,8 @@ in turn (with --json in an object each). Files without a build ID are identified
 as by 'hallmark inject', which reports for each file why not. Where a file has
 no identity, as in profiles by gperftools, --binary FILE takes a file of that
 name for it, and --trust-paths the one at its path. Nothing proves that it ran,
-and the report says so. Of a damaged recording what can be read is reported, and the
-exit status is 1.
+and the report says so. Of a damaged recording what can be read is reported, and
+the exit status is 1.
 
 --tree prints the calls as a tree, the functions first that count most, or with
 --invert each function and below it its callers. --diff BASE compares two
