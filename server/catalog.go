@@ -53,11 +53,12 @@ func searchNames(ctx context.Context, c *store.Catalog, key, value string) (foun
 			return nil, true
 		}
 		e, _ := c.Entry(id)
-		return entriesOf(&e, func(string) bool { return true }), c.Complete()
+		return entriesOf(&e, func(string) bool { return true }), c.Complete() && !e.Cut
 	case "glob":
 		is, with = func(name string) bool { ok, _ := path.Match(value, name); return ok }, ""
 	}
 	begun, size := time.Now(), 0
+	complete = c.Complete()
 	for e := range c.All(with) {
 		if ctx.Err() != nil || time.Since(begun) > searchTime {
 			return found, false
@@ -68,6 +69,7 @@ func searchNames(ctx context.Context, c *store.Catalog, key, value string) (foun
 			}
 			found = append(found, one)
 		}
+		complete = complete && !e.Cut
 	}
-	return found, c.Complete()
+	return found, complete
 }

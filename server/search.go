@@ -54,7 +54,7 @@ func (s *Server) search(w *exchange, r *http.Request, _ caller) error {
 // find searches as Server.search does.
 func find(c *store.Catalog, text string, offset, limit int) api.SearchAnswer {
 	out := api.SearchAnswer{Results: []api.SearchResult{}, Complete: c.Complete()}
-	for e := range c.Matching(text) {
+	for e := range c.Matching(text, func() { out.Complete = false }) {
 		if out.Total++; out.Total <= offset || len(out.Results) >= limit {
 			continue
 		}

@@ -85,8 +85,13 @@ func (s *Server) planFile(r *http.Request, who caller, f api.PlanFile) (api.Plan
 		has = func() bool { return len(m.Files) > 0 }
 	}
 	if m != nil && has() {
-		// The client will not send it: this is a use, which has to be known before it relies on it.
-		if err := s.Store.Use(r.Context(), m); !errors.Is(err, blob.ErrNotExist) {
+		// The client will not send it: this is a use, which has to be known before it relies on it. So is its name.
+		o := store.Origin{Trust: trust, Via: "push", Who: who.name, Path: f.Name, Archive: f.Archive, Package: f.Package, Build: f.Build}
+		note := func() error { return s.Store.Use(r.Context(), m) }
+		if f.SHA256 != "" && !m.HasName(f.SHA256, o) {
+			note = func() error { return s.Store.AddOrigin(r.Context(), f.ID, f.SHA256, o) }
+		}
+		if err := note(); !errors.Is(err, blob.ErrNotExist) {
 			return api.PlannedFile{Action: api.Skip, Disputed: len(m.Disputed()), Served: serves(m, f.SHA256), Alone: isAlone(m, f.SHA256)}, err
 		}
 	}

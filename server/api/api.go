@@ -35,7 +35,11 @@ type PlanFile struct {
 	ID     buildid.ID `json:"id"`
 	SHA256 string     `json:"sha256"` // of its bytes, in hexadecimal; "" where the client does not have it
 	Size   int64      `json:"size"`
-	Name   string     `json:"name,omitempty"`
+	// Where the file comes from, which the server notes of one that it has: see server/packages.
+	Name    string `json:"name,omitempty"`
+	Archive string `json:"archive,omitempty"`
+	Package string `json:"package,omitempty"`
+	Build   string `json:"build,omitempty"`
 }
 
 // Actions of a plan.

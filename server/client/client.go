@@ -308,9 +308,8 @@ func (c *Client) Plan(ctx context.Context, files []api.PlanFile) ([]api.PlannedF
 // compares with them, or shows.
 type File struct {
 	api.PlanFile
-	Archive, Package, Build string    // see server/packages
-	Modified                time.Time // when it was changed last; zero where that is not known
-	Content                 io.ReaderAt
+	Modified time.Time // when it was changed last; zero where that is not known
+	Content  io.ReaderAt
 }
 
 func (f *File) query() url.Values {

@@ -81,19 +81,23 @@ func (p *Pusher) Flush(ctx context.Context) error {
 }
 
 // send sends the files that are wanted, several at a time. Of two with the same content, one is
-// sent.
+// sent, and the server hears the name of the other one.
 func (p *Pusher) send(ctx context.Context, files []*pushed, planned []api.PlannedFile) error {
 	slots := make(chan struct{}, atOnce)
 	var wg sync.WaitGroup
 	var fatal error
 	seen := map[string]bool{}
+	var again []*pushed
 	for i, f := range files {
 		action := planned[i]
 		switch {
 		case action.Action == api.Refuse:
 			p.done(f, action.Action, api.Stored{}, errors.New(action.Message))
 			continue
-		case action.Action != api.Upload || seen[f.SHA256]:
+		case action.Action == api.Upload && seen[f.SHA256]:
+			again = append(again, f)
+			continue
+		case action.Action != api.Upload:
 			p.done(f, api.Skip, api.Stored{ID: f.ID, SHA256: f.SHA256, Disputed: action.Disputed, Served: action.Served, Alone: action.Alone}, nil)
 			continue
 		}
@@ -119,6 +123,30 @@ func (p *Pusher) send(ctx context.Context, files []*pushed, planned []api.Planne
 	wg.Wait()
 	if fatal != nil {
 		return fmt.Errorf("not all was sent: %w", fatal)
+	}
+	return p.sendAgain(ctx, again)
+}
+
+// sendAgain has the server note the names of files whose content was sent under another one.
+func (p *Pusher) sendAgain(ctx context.Context, files []*pushed) error {
+	if len(files) == 0 {
+		return nil
+	}
+	var plan []api.PlanFile
+	for _, f := range files {
+		plan = append(plan, f.PlanFile)
+	}
+	planned, err := p.Client.Plan(ctx, plan)
+	if err != nil {
+		return err
+	}
+	for i, f := range files {
+		stored := api.Stored{ID: f.ID, SHA256: f.SHA256, Disputed: planned[i].Disputed, Served: planned[i].Served, Alone: planned[i].Alone}
+		if planned[i].Action == api.Refuse {
+			p.done(f, api.Refuse, api.Stored{}, errors.New(planned[i].Message))
+			continue
+		}
+		p.done(f, api.Skip, stored, nil) // where the server wants it still, the one that was sent failed, which was reported
 	}
 	return nil
 }

@@ -26,9 +26,9 @@ import (
 // A Catalog is what the store has by identity and name, in memory. Manifests are the truth, and this is a copy of what
 // searches need of them. It comes from objects of the store:
 //
-//	catalog/v1/root              which segments there are, changed by compare-and-swap
-//	catalog/v1/segments/NAME     records of many identities: see segment; never changed
-//	catalog/v1/intents/NAME      manifests that are about to be changed; never changed
+//	catalog/v2/root              which segments there are, changed by compare-and-swap
+//	catalog/v2/segments/NAME     records of many identities: see segment; never changed
+//	catalog/v2/intents/NAME      manifests that are about to be changed; never changed
 //
 // Before a server changes the record of a manifest, it writes an intent. All servers look for intents
 // every few seconds, and read the manifests that these name: an intent whose manifest was not written does no harm. One of
@@ -74,7 +74,8 @@ type Catalog struct {
 }
 
 const (
-	catalogPrefix = "catalog/v1/"
+	catalogPrefix = "catalog/v2/" // the records of v1 have the names of the files that are served alone
+	oldCatalog    = "catalog/v1/"
 	rootKey       = catalogPrefix + "root"
 	segmentPrefix = catalogPrefix + "segments/"
 	intentPrefix  = catalogPrefix + "intents/"
@@ -801,6 +802,7 @@ func (c *Catalog) writeRun(ctx context.Context, m *merge, oldest bool) (fresh ru
 }
 
 // sweep removes segments that are in no root any more: one that was written so long ago is in the root, or in none to come.
+// It removes a catalogue of the version before that nobody has written for so long.
 func (c *Catalog) sweep(ctx context.Context, age time.Duration, dry bool) (int64, error) {
 	if err := c.readRoot(ctx); err != nil {
 		return 0, err
@@ -813,7 +815,20 @@ func (c *Catalog) sweep(ctx context.Context, age time.Duration, dry bool) (int64
 		}
 	}
 	c.mu.RUnlock()
-	return c.s.sweepBut(ctx, segmentPrefix, used, age, dry)
+	n, err := c.s.sweepBut(ctx, segmentPrefix, used, age, dry)
+	if err != nil {
+		return n, err
+	}
+	// A server of before writes its root with each pass.
+	old, err := c.s.Blobs.Head(ctx, oldCatalog+"root")
+	switch {
+	case err != nil && !errors.Is(err, blob.ErrNotExist):
+		return n, err
+	case err == nil && c.s.Now().Sub(old.Modified) < age:
+		return n, nil
+	}
+	more, err := c.s.sweep(ctx, oldCatalog, age, dry)
+	return n + more, err
 }
 
 // Complete reports whether the catalogue has all that the store has, as far as writers without a catalogue are known.
@@ -848,23 +863,29 @@ func (c *Catalog) entries(is func(*merge) bool) iter.Seq[Entry] {
 	}
 }
 
-// All returns the entries that may have a text in a name. Entries are in the order of the kinds and bytes of their identities.
+// All returns the entries that may have a text in a name, those with Cut among them. Entries are in the order of the kinds and bytes of their identities.
 func (c *Catalog) All(text string) iter.Seq[Entry] {
-	return c.entries(func(m *merge) bool { return bytes.Contains(m.content, []byte(text)) })
+	return c.entries(func(m *merge) bool { return m.cut() || bytes.Contains(m.content, []byte(text)) })
 }
 
-// Matching returns the entries that have a text in a name, or at the beginning of their identity in any case.
-func (c *Catalog) Matching(text string) iter.Seq[Entry] {
+// Matching returns the entries that have a text in a name, or at the beginning of their identity in any case. It calls cut
+// for an entry that may have the text in a name that is not kept.
+func (c *Catalog) Matching(text string, cut func()) iter.Seq[Entry] {
 	begins, with := beginning(text), []byte(text)
 	return c.entries(func(m *merge) bool {
 		if begins(m.key) {
 			return true
 		}
-		if !bytes.Contains(m.content, with) {
-			return false
+		if bytes.Contains(m.content, with) {
+			e, _ := m.entry()
+			if slices.ContainsFunc(e.Names, func(n Name) bool { return strings.Contains(n.File, text) || strings.Contains(n.Archive, text) }) {
+				return true
+			}
 		}
-		e, _ := m.entry()
-		return slices.ContainsFunc(e.Names, func(n Name) bool { return strings.Contains(n.File, text) || strings.Contains(n.Archive, text) })
+		if m.cut() {
+			cut()
+		}
+		return false
 	})
 }
 

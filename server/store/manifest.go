@@ -72,6 +72,20 @@ type File struct {
 	Size   int64  `json:"size"`          // in bytes
 	Facts
 	Origins []Origin `json:"origins"` // the most trusted first
+	// MoreNames says that the file came under other names, too, for which there was no room in Origins.
+	MoreNames bool `json:"more_names,omitempty"`
+}
+
+// sameName reports whether a file came under one name by two origins.
+func (o Origin) sameName(p Origin) bool { return o.Path == p.Path && o.Archive == p.Archive }
+
+// HasName reports whether the identity has a file that came under the name of an origin, or came under more names than
+// are kept.
+func (m *Manifest) HasName(object string, o Origin) bool {
+	o = o.clean()
+	return o.Path == "" || slices.ContainsFunc(m.Files, func(f File) bool {
+		return f.Object == object && (f.MoreNames || slices.ContainsFunc(f.Origins, o.sameName))
+	})
 }
 
 // Stored returns the name of the object that holds the bytes: see Store.Object.
@@ -200,6 +214,8 @@ func (m *Manifest) add(f File) (changed bool, err error) {
 		if level < maxOrigins {
 			known.Origins = append(known.Origins, o)
 			changed = true
+		} else if !known.MoreNames && o.Path != "" && !slices.ContainsFunc(known.Origins, o.sameName) {
+			known.MoreNames, changed = true, true
 		}
 	}
 	slices.SortStableFunc(known.Origins, func(a, b Origin) int { return cmp.Compare(b.Trust.rank(), a.Trust.rank()) })

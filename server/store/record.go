@@ -17,15 +17,16 @@ type Entry struct {
 	ID      buildid.ID
 	Files   int // that the identity has
 	Symbols Symbols
-	Names   []Name
+	Names   []Name // those of the files that are served come first
+	Cut     bool   // a file of the identity came under more names than are kept
 
 	index IndexName
 	dwz   dwzMark // of the debug file that is served
 }
 
-// A Name is one name of a file that is served.
+// A Name is one name under which a file of an identity came.
 type Name struct {
-	Debug         bool // it is that of the debug file, else of the executable
+	Debug         bool // of a debug file, else of an executable
 	File, Archive string
 }
 
@@ -39,17 +40,37 @@ func (e *Entry) Index(dwz Entry) string { return e.index.with(dwz.dwz) }
 func entryOf(m *Manifest) Entry {
 	e := Entry{ID: m.ID, Files: len(m.Files), Symbols: m.Symbols(), index: m.IndexName(), dwz: m.DwzFile().mark()}
 	exe, debug := m.served()
-	for i, f := range []*File{exe, debug} {
+	seen := map[Name]bool{}
+	add := func(f *File, isDebug bool) {
 		var names []Name
-		if f != nil {
-			for _, o := range f.Origins {
-				if n := (Name{i == 1, o.Path, o.Archive}); n.File != "" && !slices.Contains(names, n) {
-					names = append(names, n)
-				}
+		for _, o := range f.Origins {
+			if n := (Name{isDebug, o.Path, o.Archive}); n.File != "" && !seen[n] {
+				seen[n] = true
+				names = append(names, n)
 			}
 		}
 		slices.SortFunc(names, func(a, b Name) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Archive, b.Archive)) })
 		e.Names = append(e.Names, names...)
+	}
+	if exe != nil {
+		add(exe, false)
+	}
+	if debug != nil {
+		add(debug, true)
+	}
+	disputed := m.Disputed()
+	for i := range m.Files {
+		f := &m.Files[i]
+		if !m.believes(f.Trust()) && slices.Contains(disputed, f) { // an agent cannot put names to the code of others
+			continue
+		}
+		e.Cut = e.Cut || f.MoreNames
+		if f.Executable {
+			add(f, false)
+		}
+		if f.Debug {
+			add(f, true)
+		}
 	}
 	return e
 }
@@ -64,6 +85,7 @@ func entryOf(m *Manifest) Entry {
 // A string is a uvarint and so many bytes. The content is empty where the identity has no files. Then the stamp is that
 // of the manifest which says so, 0 where there is none. Else it is
 //
+//	uint8    1 where the identity has more names than these, else 0
 //	uvarint  number of files
 //	uint8    rank of the symbols
 //	string   hash of the files that are served
@@ -95,6 +117,9 @@ func idOf(key []byte) (buildid.ID, error) {
 // live reports whether the identity has files.
 func (r record) live() bool { return len(r.content) > 0 }
 
+// cut reports whether the identity has more names than the record.
+func (r record) cut() bool { return r.live() && r.content[0] != 0 }
+
 // gone reports whether the identity has not even a manifest.
 func (r record) gone() bool { return len(r.content) == 0 && r.stamp == 0 }
 
@@ -117,7 +142,11 @@ func catalogued(m *Manifest) []byte {
 		return nil
 	}
 	e := entryOf(m)
-	b := binary.AppendUvarint(nil, uint64(e.Files))
+	b := []byte{0}
+	if e.Cut {
+		b[0] = 1
+	}
+	b = binary.AppendUvarint(b, uint64(e.Files))
 	b = append(b, byte(max(0, e.Symbols.rank())))
 	files, _ := hex.DecodeString(e.index.files) // it is a hash
 	b = appendString(b, files)
@@ -132,7 +161,8 @@ func catalogued(m *Manifest) []byte {
 		if n.Debug {
 			kind = 1
 		}
-		if len(b)+len(n.File)+len(n.Archive) > maxContent { // no store of ours writes a manifest with so many
+		if len(b)+len(n.File)+len(n.Archive) > maxContent {
+			b[0] = 1
 			break
 		}
 		b = appendString(appendString(append(b, kind), n.File), n.Archive)
@@ -163,7 +193,7 @@ func (r record) entry() (Entry, error) {
 	}
 	c := cursor.New(r.content, 0, false)
 	text := func() string { return string(c.Bytes(c.Uvarint())) }
-	e := Entry{ID: id, Files: int(min(c.Uvarint(), 1<<20)), Symbols: NoSymbols}
+	e := Entry{ID: id, Cut: c.U8() != 0, Files: int(min(c.Uvarint(), 1<<20)), Symbols: NoSymbols}
 	if rank := int(c.U8()); rank < len(ranks) {
 		e.Symbols = ranks[rank]
 	}

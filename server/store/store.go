@@ -10,7 +10,7 @@
 //	build/SHA256/SHA256              the same for a build of a source package
 //	leases/…                         who makes something now, until when
 //	staging/…                        uploads that are not whole
-//	catalog/v1/…                     what there is by identity and name: see Catalog
+//	catalog/v2/…                     what there is by identity and name: see Catalog
 //	broken/ab/SHA256                 the bytes of this object are lost, until somebody brings them again
 //	profiles/id/ab/SHA256            what is known of a profile, changed by compare-and-swap
 //	profiles/DAY/SHA256-LIFE         the bytes of a profile as they came, in seekable zstd
@@ -34,6 +34,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -500,6 +501,26 @@ func (s *Store) Use(ctx context.Context, m *Manifest) error {
 			return false, fmt.Errorf("%v: %w", m.ID, blob.ErrNotExist)
 		}
 		return m.use(s.Now()), nil
+	})
+	return err
+}
+
+// AddOrigin notes that a file which an identity has came again, under another name. It counts as a use. An identity that
+// has been removed is blob.ErrNotExist.
+func (s *Store) AddOrigin(ctx context.Context, id buildid.ID, object string, o Origin) error {
+	s.init()
+	if o = o.clean(); o.Time.IsZero() {
+		o.Time = s.Now().UTC().Truncate(time.Second)
+	}
+	_, err := s.change(ctx, id, func(m *Manifest) (bool, error) {
+		i := slices.IndexFunc(m.Files, func(f File) bool { return f.Object == object })
+		if i < 0 {
+			return false, fmt.Errorf("%v: %w", id, blob.ErrNotExist)
+		}
+		again := m.Files[i]
+		again.Origins = []Origin{o}
+		changed, err := m.add(again)
+		return m.use(s.Now()) || changed, err
 	})
 	return err
 }

@@ -503,8 +503,8 @@ func (p *pushing) pack(ctx context.Context, f *os.File, name string) error {
 			}
 			return ctx.Err()
 		}
-		return p.pusher.Add(ctx, client.File{PlanFile: api.PlanFile{ID: info.ID, Name: m.Path}, Content: member,
-			Archive: filepath.Base(name), Package: m.Meta.Package(), Build: m.Meta.Build(), Modified: m.Modified}, member.Close)
+		return p.pusher.Add(ctx, client.File{PlanFile: api.PlanFile{ID: info.ID, Name: m.Path,
+			Archive: filepath.Base(name), Package: m.Meta.Package(), Build: m.Meta.Build()}, Modified: m.Modified, Content: member}, member.Close)
 	})
 	if errors.Is(err, packages.ErrFormat) || errors.Is(err, packages.ErrLimit) {
 		p.refused(name, "", strings.TrimPrefix(err.Error(), name+": "))
