@@ -55,6 +55,11 @@ func (s *Server) noteDamage(key string, why error) {
 	s.Log.Warn("the store has a damaged list: push again what it listed", "key", key, "error", why)
 }
 
+// noteStray reports a file in the store that is none of it.
+func (s *Server) noteStray(key string) {
+	s.Log.Warn("a file in the store is none of it, and stays", "key", key)
+}
+
 // maxBrokenShown is how many broken files a health report names.
 const maxBrokenShown = 20
 

@@ -166,7 +166,7 @@ func New(c Config) *Server {
 		}
 	}
 	s.Store.OnBroken, s.Store.ReadOnly = s.noteBroken, s.ReadOnly
-	s.Store.OnDamage = s.noteDamage
+	s.Store.OnDamage, s.Store.OnStray = s.noteDamage, s.noteStray
 	s.metrics.gauges["hallmark_damaged_lists"] = s.Store.DamagedLists
 	s.metrics.gauges["hallmark_broken_objects"] = func() int64 { return int64(len(s.Store.Broken())) }
 	s.metrics.gauges["hallmark_identities"] = s.Store.Catalog().Len

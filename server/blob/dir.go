@@ -35,6 +35,9 @@ const (
 	lockDir = "locks"
 )
 
+// DirNames returns the names of the directories that each opened Dir has besides its objects.
+func DirNames() []string { return []string{tmpDir, lockDir} }
+
 // tmpAge is how long a file in tmp may be in the writing.
 const tmpAge = 24 * time.Hour
 

@@ -125,7 +125,7 @@ func (s *Store) LoadBroken(ctx context.Context) error {
 	s.init()
 	before := s.Broken()
 	there := map[string]bool{}
-	for info, err := range s.Blobs.List(ctx, brokenPrefix) {
+	for info, err := range s.list(ctx, brokenPrefix) {
 		if err != nil {
 			return err
 		}

@@ -657,7 +657,7 @@ func TestEntry(t *testing.T) {
 		{Object: hashOf("2"), Facts: Facts{Debug: true, Symbols: Lines, DwzID: "abcd"}, Origins: []Origin{{Trust: Operator, Path: "/d"}}},
 	}}
 	e, err := recordOf(m, 7).entry()
-	if err != nil || e.Files != 2 || e.Symbols != Lines || fmt.Sprint(e.Names) != "[{false /a x.deb} {false /b } {true /d }]" {
+	if err != nil || e.Files != 2 || e.Symbols != Lines || fmt.Sprint(e.Names) != "[{false /a x.deb} {false /b } {true /d } {true /a x.deb} {true /b }]" {
 		t.Errorf("%+v, %v", e, err)
 	}
 	if m.IndexName() != e.index || m.DwzFile().mark() != e.dwz || e.Dwz() != m.IndexName().Dwz {

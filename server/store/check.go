@@ -69,7 +69,7 @@ func (s *Store) checkObjects(ctx context.Context, c *collector, o Checking, done
 	for _, b := range s.Broken() {
 		known[b.Object] = true
 	}
-	for info, err := range s.Blobs.List(ctx, "cas/") {
+	for info, err := range s.list(ctx, "cas/") {
 		if err != nil {
 			return err
 		}

@@ -231,7 +231,7 @@ func (c *collector) each(ctx context.Context, prefix string, read func(ctx conte
 		})
 	}
 	var failed error
-	for info, err := range c.s.Blobs.List(ctx, prefix) {
+	for info, err := range c.s.list(ctx, prefix) {
 		if failed = err; err != nil {
 			break
 		}
@@ -276,7 +276,7 @@ func (c *collector) leftovers(ctx context.Context) error {
 }
 
 func (c *collector) readObjects(ctx context.Context) error {
-	for info, err := range c.s.Blobs.List(ctx, "cas/") {
+	for info, err := range c.s.list(ctx, "cas/") {
 		if err != nil {
 			return err
 		}
@@ -429,7 +429,7 @@ func (c *collector) indexOf(o *owner) string {
 // are served, and counts the others. An index that somebody wants all the same is made again.
 func (c *collector) readIndexes(ctx context.Context) error {
 	current := number(c.o.IndexVersion)
-	for info, err := range c.s.Blobs.List(ctx, "index/") {
+	for info, err := range c.s.list(ctx, "index/") {
 		if err != nil {
 			return err
 		}
@@ -605,13 +605,13 @@ func (c *collector) objects(ctx context.Context) error {
 		return nil
 	}
 	marks := map[string]mark{}
-	for info, err := range c.s.Blobs.List(ctx, "dead/") {
+	for info, err := range c.s.list(ctx, "dead/") {
 		if err != nil {
 			return err
 		}
 		marks[objectOf(info.Key)] = mark{info.Modified, info.Size > 0}
 	}
-	for info, err := range c.s.Blobs.List(ctx, "cas/") {
+	for info, err := range c.s.list(ctx, "cas/") {
 		if err != nil {
 			return err
 		}

@@ -94,7 +94,7 @@ func (c *Catalog) Pass(ctx context.Context) error {
 		return err
 	}
 	began, settling := time.Now(), time.Duration(0)
-	for info, err := range c.s.Blobs.List(ctx, "id/") {
+	for info, err := range c.s.list(ctx, "id/") {
 		if err != nil {
 			return err
 		}

@@ -283,7 +283,7 @@ func (s *Store) eachObject(ctx context.Context, prefix string, do func(context.C
 		})
 	}
 	var failed error
-	for info, err := range s.Blobs.List(ctx, prefix) {
+	for info, err := range s.list(ctx, prefix) {
 		if failed = err; err != nil {
 			break
 		}
@@ -353,7 +353,7 @@ func (c *collector) profiles(ctx context.Context) error {
 	if damaged != nil { // whose bytes nothing seems to name
 		return nil
 	}
-	for info, err := range c.s.Blobs.List(ctx, profilePrefix) {
+	for info, err := range c.s.list(ctx, profilePrefix) {
 		if err != nil {
 			return err
 		}

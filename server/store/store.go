@@ -65,6 +65,9 @@ type Store struct {
 	OnDamage func(key string, why error)
 	// OnBroken is called with each object that is found broken, once; nil for no call.
 	OnBroken func(Broken)
+	// OnStray is called with the key of each object that is found where the store has its own and is none of these, once;
+	// nil for no call. It stays, and counts as none.
+	OnStray func(key string)
 	// ReadOnly writes no marks of broken objects.
 	ReadOnly bool
 
@@ -76,6 +79,7 @@ type Store struct {
 	mu      sync.Mutex
 	broken  map[string]Broken
 	damaged map[string]bool // lists, by key
+	strays  map[string]bool // keys of objects that are not the store's
 	known   map[buildid.ID]knownManifest
 	seen    uint64 // manifests that came into known
 }
@@ -110,7 +114,7 @@ func (s *Store) init() {
 		}
 		s.cache = seekable.NewCache(s.CacheSize)
 		s.catalog = newCatalog(s)
-		s.known, s.broken, s.damaged = map[buildid.ID]knownManifest{}, map[string]Broken{}, map[string]bool{}
+		s.known, s.broken, s.damaged, s.strays = map[buildid.ID]knownManifest{}, map[string]Broken{}, map[string]bool{}, map[string]bool{}
 	})
 }
 

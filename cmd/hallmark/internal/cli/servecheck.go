@@ -63,6 +63,7 @@ func newServeCheckCommand(e *verb.Env) *cobra.Command {
 
 func runServeCheck(ctx context.Context, e *verb.Env, s *store.Store, quick, asJSON bool) error {
 	out := verb.NewObjectWriter(e.Stdout)
+	s.OnStray = reportStrays(e, out, asJSON)
 	done, err := s.Check(ctx, store.Checking{Quick: quick, OnDamage: func(key string, why error) {
 		text := strings.TrimPrefix(why.Error(), key+": ")
 		if asJSON {

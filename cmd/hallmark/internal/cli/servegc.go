@@ -165,6 +165,7 @@ func runServeGC(ctx context.Context, e *verb.Env, s *store.Store, c store.Collec
 	}
 	var own int64 // bytes of the identities that are removed
 	out := verb.NewObjectWriter(e.Stdout)
+	s.OnStray = reportStrays(e, out, asJSON)
 	c.OnRemove = func(r store.Removed) {
 		day := r.LastDay()
 		own += r.Size
@@ -208,6 +209,22 @@ func runServeGC(ctx context.Context, e *verb.Env, s *store.Store, c store.Collec
 	return nil
 }
 
+// strayRecord is a file in a store that is none of it, in the output of --json.
+type strayRecord struct {
+	Unknown string `json:"unknown"` // its path in the store
+}
+
+// reportStrays returns what prints files in a store that are none of it.
+func reportStrays(e *verb.Env, out *verb.ObjectWriter, asJSON bool) func(key string) {
+	return func(key string) {
+		if asJSON {
+			_ = out.Write(strayRecord{key}) // Main reports that it cannot be written
+			return
+		}
+		fmt.Fprintf(e.Stdout, "unknown: %s: no file of a store\n", plaintext.Name(key))
+	}
+}
+
 // forms returns the form of a noun for a number.
 func forms(n int64, one, more string) string {
 	if n == 1 {
@@ -247,6 +264,13 @@ func existingStore(at string) (*store.Store, func(), error) {
 	if info != nil {
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
 			return nil, nil, fmt.Errorf("--store %s: it belongs to user %d: run this as that user", plaintext.Name(at), st.Uid)
+		}
+		ok, err := store.Recognize(at)
+		switch {
+		case err != nil:
+			return nil, nil, fmt.Errorf("--store %s: %w", plaintext.Name(at), verb.ReasonOf(err))
+		case !ok:
+			return nil, nil, fmt.Errorf("--store %s: it is no store: no server has used this directory", plaintext.Name(at))
 		}
 	}
 	blobs, done, err := openBlobs(at)
