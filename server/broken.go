@@ -46,7 +46,7 @@ func (s *Server) noteBroken(b store.Broken) {
 		kind = "missing"
 	}
 	s.metrics.add(1, "hallmark_broken_total", "kind", kind)
-	s.Log.Warn("the store has lost the bytes of a file: push it again", "sha256", b.Object, "kind", kind, "error", b.Why)
+	s.Log.Warn("the store has lost the bytes of a file: push it again", "build_id", b.ID, "path", b.Path, "package", b.Package, "sha256", b.Object, "kind", kind, "error", b.Why)
 }
 
 // noteDamage reports a list that was found damaged. It counts as none.
@@ -67,7 +67,7 @@ const maxBrokenShown = 20
 func (s *Server) brokenFiles() (some []api.BrokenFile, n int) {
 	all := s.Store.Broken()
 	for _, b := range all[:min(len(all), maxBrokenShown)] {
-		some = append(some, api.BrokenFile{SHA256: b.Object, Missing: b.Missing, Found: b.Found})
+		some = append(some, api.BrokenFile{SHA256: b.Object, Missing: b.Missing, Found: b.Found, ID: b.ID, Path: b.Path, Package: b.Package})
 	}
 	return some, len(all)
 }

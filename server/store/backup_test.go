@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -9,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"hallmark/server/blob"
 )
 
 // backup copies a store key by key, in the order of prefixes, and lets others change the store before each.
@@ -45,9 +43,9 @@ func restored(t *testing.T, m *memory) int64 {
 	t.Helper()
 	s := m.server(t)
 	lost := map[string]bool{}
-	done, err := s.Check(t.Context(), Checking{OnDamage: func(key string, why error) {
-		if lost[key] = true; !errors.Is(why, blob.ErrNotExist) && !strings.Contains(why.Error(), "no such object") {
-			t.Errorf("%s: %v", key, why)
+	done, err := s.Check(t.Context(), Checking{OnDamage: func(l Lost) {
+		if lost[l.Key] = true; !strings.Contains(l.Why, "no such object") {
+			t.Errorf("%+v", l)
 		}
 	}})
 	if err != nil || done.Broken != int64(len(lost)) {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"hallmark/buildid"
 	"hallmark/internal/seekable"
 	"hallmark/server/blob"
 )
@@ -24,6 +26,54 @@ type Broken struct {
 	Missing bool      `json:"missing,omitempty"`
 	Found   time.Time `json:"found"`
 	Why     string    `json:"why"`
+	Named
+	pending bool // its mark is about to be written
+}
+
+// Named says what an object is to people. Fields are empty where that is not known.
+type Named struct {
+	ID      string `json:"build_id,omitempty"` // identity of the file, or of that whose source it is
+	Path    string `json:"path,omitempty"`     // of the file, as its most trusted origin says; "" for a source
+	Package string `json:"package,omitempty"`  // the package or archive that it came in
+	Profile string `json:"profile,omitempty"`  // title of the profile
+}
+
+// String returns what is known, "" where that is nothing.
+func (n Named) String() string {
+	var parts []string
+	for _, p := range []struct{ of, text string }{{"build ID ", n.ID}, {"", n.Path}, {"of ", n.Package}, {"profile ", n.Profile}} {
+		if p.text != "" {
+			parts = append(parts, p.of+p.text)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// naming returns what a file of an identity is to people.
+func (f *File) naming(id buildid.ID) Named {
+	n := Named{ID: id.String()}
+	for _, o := range f.Origins {
+		n.Path, n.Package = cmp.Or(n.Path, o.Path), cmp.Or(n.Package, o.Package, o.Archive)
+	}
+	return n
+}
+
+// namedBy returns what an object is by the manifests that were read not long ago. Whoever finds that it is broken has read
+// the one that lists it.
+func (s *Store) namedBy(name string) Named {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, k := range s.known {
+		if k.m == nil {
+			continue
+		}
+		for i := range k.m.Files {
+			if f := &k.m.Files[i]; f.Stored() == name {
+				return f.naming(id)
+			}
+		}
+	}
+	return Named{}
 }
 
 // A BrokenError says that the bytes of an object are lost.
@@ -33,7 +83,7 @@ type BrokenError struct {
 }
 
 func (e *BrokenError) Error() string {
-	return fmt.Sprintf("the store has lost the bytes of %s, until they are pushed again: %v", e.Object, e.Err)
+	return fmt.Sprintf("the store has lost the bytes of %s, until they are pushed again: %s", e.Object, reasonOf(objectKey(e.Object), e.Err))
 }
 func (e *BrokenError) Unwrap() error { return e.Err }
 
@@ -53,14 +103,23 @@ const maxBroken = 100000
 
 // noteBroken notes that an object is broken, and reports whether that is new.
 func (s *Store) noteBroken(ctx context.Context, name string, why error) bool {
-	b := Broken{name, errors.Is(why, blob.ErrNotExist), s.Now().UTC().Truncate(time.Second), why.Error()}
+	return s.noteBrokenAs(ctx, name, s.namedBy(name), why)
+}
+
+// noteBrokenAs is noteBroken for an object of which it is known what it is.
+func (s *Store) noteBrokenAs(ctx context.Context, name string, of Named, why error) bool {
+	b := Broken{Object: name, Missing: errors.Is(why, blob.ErrNotExist), Found: s.Now().UTC().Truncate(time.Second), Why: reasonOf(objectKey(name), why), Named: of, pending: !s.ReadOnly}
 	s.mu.Lock()
 	_, known := s.broken[name]
+	known = known || s.ReadOnly && s.told[name]
 	if known || len(s.broken) >= maxBroken {
 		s.mu.Unlock()
 		return false
 	}
 	s.broken[name] = b
+	if s.ReadOnly { // it has no mark, so it is found again with each use
+		s.told[name] = true
+	}
 	s.mu.Unlock()
 	s.objects.forget(objectKey(name))
 	if !s.ReadOnly {
@@ -68,11 +127,26 @@ func (s *Store) noteBroken(ctx context.Context, name string, why error) bool {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTime)
 		defer cancel()
 		_, _ = s.Blobs.PutIfAbsent(ctx, brokenKey(name), strings.NewReader(string(text)), int64(len(text))) // this server knows it
+		s.mu.Lock()
+		if now, ok := s.broken[name]; ok {
+			now.pending = false
+			s.broken[name] = now
+		}
+		s.mu.Unlock()
 	}
 	if s.OnBroken != nil {
 		s.OnBroken(b)
 	}
 	return true
+}
+
+// reasonOf returns why an object is broken, without its key and tag.
+func reasonOf(key string, why error) string {
+	text := strings.TrimPrefix(why.Error(), key)
+	if tag, rest, ok := strings.Cut(text, "): "); ok && strings.HasPrefix(tag, " (") {
+		text = rest
+	}
+	return strings.TrimPrefix(strings.TrimPrefix(text, ": "), ": ")
 }
 
 // markTime is how long a request may wait for the mark of a broken object.
@@ -83,6 +157,7 @@ func (s *Store) noteWhole(ctx context.Context, name string) error {
 	s.mu.Lock()
 	_, known := s.broken[name]
 	delete(s.broken, name)
+	delete(s.told, name)
 	s.mu.Unlock()
 	if !known || s.ReadOnly {
 		return nil
@@ -96,8 +171,11 @@ func (s *Store) stillBroken(ctx context.Context, name string) error {
 	s.mu.Lock()
 	b, known := s.broken[name]
 	s.mu.Unlock()
-	if !known {
+	switch {
+	case !known:
 		return nil
+	case b.pending:
+		return &BrokenError{name, errors.New(b.Why)}
 	}
 	_, err := s.Blobs.Head(ctx, brokenKey(name))
 	if errors.Is(err, blob.ErrNotExist) {
@@ -132,7 +210,7 @@ func (s *Store) LoadBroken(ctx context.Context) error {
 		there[objectOf(info.Key)] = true
 	}
 	for _, b := range before {
-		if !there[b.Object] && !s.ReadOnly {
+		if !there[b.Object] && !s.ReadOnly && !b.pending {
 			s.mu.Lock()
 			delete(s.broken, b.Object)
 			s.mu.Unlock()
@@ -141,22 +219,30 @@ func (s *Store) LoadBroken(ctx context.Context) error {
 		delete(there, b.Object)
 	}
 	for name := range there {
-		text, _, err := blob.Read(ctx, s.Blobs, brokenKey(name), 1<<16)
-		var b Broken
-		if errors.Is(err, blob.ErrNotExist) || err == nil && json.Unmarshal(text, &b) != nil || !isObjectName(name) {
-			continue
-		}
-		if err != nil {
+		if _, err := s.readMark(ctx, name); err != nil {
 			return err
 		}
-		b.Object = name
-		s.mu.Lock()
-		if len(s.broken) < maxBroken {
-			s.broken[name] = b
-		}
-		s.mu.Unlock()
 	}
 	return nil
+}
+
+// readMark reads the mark of a broken object, and reports whether it has one.
+func (s *Store) readMark(ctx context.Context, name string) (bool, error) {
+	text, _, err := blob.Read(ctx, s.Blobs, brokenKey(name), 1<<16)
+	var b Broken
+	if errors.Is(err, blob.ErrNotExist) || err == nil && json.Unmarshal(text, &b) != nil {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	b.Object = name
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.broken[name]; !known && len(s.broken) < maxBroken {
+		s.broken[name] = b
+	}
+	return true, nil
 }
 
 // isObjectName reports whether a text can be the name of an object: a SHA-256, or one with what distinguishes a second.
@@ -173,7 +259,8 @@ func (s *Store) IsBroken(m *Manifest) bool {
 	return slices.ContainsFunc(m.Files, func(f File) bool { _, ok := s.broken[f.Stored()]; return ok })
 }
 
-// HasBytes reports whether the store has the bytes of a file, as far as is known without reading them.
+// HasBytes reports whether the store has the bytes of a file, as far as is known without reading them. It sees a mark that
+// somebody else has just written.
 func (s *Store) HasBytes(ctx context.Context, f *File) (bool, error) {
 	s.init()
 	name := f.Stored()
@@ -182,6 +269,9 @@ func (s *Store) HasBytes(ctx context.Context, f *File) (bool, error) {
 	s.mu.Unlock()
 	if broken {
 		return false, nil
+	}
+	if marked, err := s.readMark(ctx, name); marked || err != nil {
+		return false, err
 	}
 	_, err := s.Blobs.Head(ctx, objectKey(name))
 	if errors.Is(err, blob.ErrNotExist) {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -15,17 +16,26 @@ type Checking struct {
 	// Pause is called behind each object that was read, with the time that it took; nil for no call. An error ends the
 	// check.
 	Pause func(context.Context, time.Duration) error
-	// OnDamage is called for what is broken, by its key; nil for no call.
-	OnDamage func(key string, why error)
+	// OnDamage is called for what is broken; nil for no call.
+	OnDamage func(Lost)
+}
+
+// Lost is something that is missing or damaged in a store.
+type Lost struct {
+	Key string // in the store
+	Why string
+	Named
 }
 
 // Checked is what Store.Check found.
 type Checked struct {
-	Objects  int64 `json:"objects"`  // that were read and are whole
-	Bytes    int64 `json:"bytes"`    // that these have in the store
-	Profiles int64 `json:"profiles"` // that were read and are whole
-	Broken   int64 `json:"broken"`   // objects and profiles whose bytes are missing or damaged, and damaged lists
-	Mended   int64 `json:"mended"`   // objects that were broken, and are whole again
+	Quick    bool  `json:"quick,omitempty"` // no bytes were read
+	Listed   int64 `json:"listed"`          // objects that something lists
+	Objects  int64 `json:"objects"`         // that were read and are whole
+	Bytes    int64 `json:"bytes"`           // that these have in the store
+	Profiles int64 `json:"profiles"`        // that are whole, or, where Quick, that are there
+	Broken   int64 `json:"broken"`          // objects and profiles whose bytes are missing or damaged, and damaged lists
+	Mended   int64 `json:"mended"`          // objects that were broken, and are whole again
 }
 
 // Check looks for objects that something lists and that are not there, and reads the others, and the profiles. What is
@@ -38,16 +48,16 @@ func (s *Store) Check(ctx context.Context, o Checking) (Checked, error) {
 			return Checked{}, err
 		}
 	}
-	done := Checked{}
-	report := func(key string, why error) {
+	done := Checked{Quick: o.Quick, Listed: int64(len(c.users))}
+	report := func(key string, of Named, why error) {
 		done.Broken++
 		if o.OnDamage != nil {
-			o.OnDamage(key, why)
+			o.OnDamage(Lost{key, reasonOf(key, why), of})
 		}
 	}
 	var list *DamagedError
 	if errors.As(c.damaged, &list) {
-		report(list.Key, list.Err)
+		report(list.Key, c.namedList(list.Key), list.Err)
 	}
 	if err := s.checkObjects(ctx, c, o, &done, report); err != nil {
 		return done, err
@@ -56,10 +66,13 @@ func (s *Store) Check(ctx context.Context, o Checking) (Checked, error) {
 }
 
 // checkObjects reads the objects that something lists.
-func (s *Store) checkObjects(ctx context.Context, c *collector, o Checking, done *Checked, report func(string, error)) error {
+func (s *Store) checkObjects(ctx context.Context, c *collector, o Checking, done *Checked, report func(string, Named, error)) error {
 	for _, b := range s.Broken() {
 		if o.Quick || b.Missing {
-			report(objectKey(b.Object), errors.New(b.Why))
+			if b.Named == (Named{}) {
+				b.Named = c.named(ctx, b.Object)
+			}
+			report(objectKey(b.Object), b.Named, errors.New(b.Why))
 		}
 	}
 	if o.Quick {
@@ -91,8 +104,9 @@ func (s *Store) checkObjects(ctx context.Context, c *collector, o Checking, done
 			}
 		case errors.Is(err, blob.ErrNotExist): // it was removed meanwhile
 		case isLost(err):
-			s.noteBroken(ctx, name, err)
-			report(info.Key, err)
+			of := c.named(ctx, name)
+			s.noteBrokenAs(ctx, name, of, err)
+			report(info.Key, of, err)
 		default:
 			return err
 		}
@@ -111,11 +125,11 @@ func (o *Checking) pause(ctx context.Context, begun time.Time) error {
 }
 
 // checkProfiles reads the bytes of profiles.
-func (s *Store) checkProfiles(ctx context.Context, o Checking, done *Checked, report func(string, error)) error {
+func (s *Store) checkProfiles(ctx context.Context, o Checking, done *Checked, report func(string, Named, error)) error {
 	all, err := s.Profiles(ctx, nil)
 	var damaged *DamagedError
 	if errors.As(err, &damaged) {
-		report(damaged.Key, damaged.Err)
+		report(damaged.Key, Named{}, damaged.Err)
 	} else if err != nil {
 		return err
 	}
@@ -136,7 +150,7 @@ func (s *Store) checkProfiles(ctx context.Context, o Checking, done *Checked, re
 			return err
 		default:
 			if now, again := s.Profile(ctx, id); again == nil && now.Object == p.Object { // it was not removed meanwhile
-				report(p.Object, err)
+				report(p.Object, Named{Profile: cmp.Or(p.Title, p.ID)}, err)
 			}
 		}
 		if err := o.pause(ctx, begun); err != nil {

@@ -121,7 +121,7 @@ func (c *collector) findMissing(ctx context.Context) error {
 		_, err := c.s.Blobs.Head(ctx, objectKey(name)) // it may have come after the objects were listed
 		switch {
 		case errors.Is(err, blob.ErrNotExist):
-			c.s.noteBroken(ctx, name, err)
+			c.s.noteBrokenAs(ctx, name, c.named(ctx, name), err)
 		case err != nil:
 			return err
 		}
@@ -134,6 +134,40 @@ func (c *collector) findMissing(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// named returns what an object is to people.
+func (c *collector) named(ctx context.Context, name string) Named {
+	h := c.hash(name)
+	for _, o := range c.owners {
+		if !slices.Contains(o.objects, h) {
+			continue
+		}
+		if m, err := c.s.Manifest(ctx, o.id); err == nil {
+			for i := range m.Files {
+				if f := &m.Files[i]; f.Stored() == name {
+					return f.naming(o.id)
+				}
+			}
+		}
+		return Named{ID: o.id.String()}
+	}
+	return c.s.namedBy(name)
+}
+
+// namedList returns which identity a list is of, by its key.
+func (c *collector) namedList(key string) Named {
+	dir := path.Dir(key)
+	if strings.HasPrefix(key, "src/") {
+		dir = path.Dir(dir)
+	}
+	_, dir, _ = strings.Cut(dir, "/")
+	if kind, digits, _ := strings.Cut(dir, "/"); kind == buildid.GNU.String() {
+		if id, err := buildid.Parse(strings.ReplaceAll(strings.TrimSuffix(digits, "/_"), "/", "")); err == nil {
+			return Named{ID: id.String()}
+		}
+	}
+	return Named{}
 }
 
 // atOnce is how many objects are read at a time.

@@ -44,7 +44,7 @@ func TestStrays(t *testing.T) {
 		if done, err := s.Collect(t.Context(), Collection{IndexVersion: "v9"}); err != nil || done != (Collected{}) {
 			t.Errorf("%+v, %v", done, err)
 		}
-		if done, err := s.Check(t.Context(), Checking{OnDamage: func(key string, why error) { t.Errorf("%s: %v", key, why) }}); err != nil || done != (Checked{}) {
+		if done, err := s.Check(t.Context(), Checking{OnDamage: func(l Lost) { t.Errorf("%+v", l) }}); err != nil || done != (Checked{}) {
 			t.Errorf("%+v, %v", done, err)
 		}
 		day = day.AddDate(0, 0, 2)

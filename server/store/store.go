@@ -79,6 +79,7 @@ type Store struct {
 	mu      sync.Mutex
 	broken  map[string]Broken
 	damaged map[string]bool // lists, by key
+	told    map[string]bool // broken objects that a ReadOnly store has reported
 	strays  map[string]bool // keys of objects that are not the store's
 	known   map[buildid.ID]knownManifest
 	seen    uint64 // manifests that came into known
@@ -114,7 +115,8 @@ func (s *Store) init() {
 		}
 		s.cache = seekable.NewCache(s.CacheSize)
 		s.catalog = newCatalog(s)
-		s.known, s.broken, s.damaged, s.strays = map[buildid.ID]knownManifest{}, map[string]Broken{}, map[string]bool{}, map[string]bool{}
+		s.known, s.broken, s.damaged = map[buildid.ID]knownManifest{}, map[string]Broken{}, map[string]bool{}
+		s.told, s.strays = map[string]bool{}, map[string]bool{}
 	})
 }
 

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +26,7 @@ may be ended at any time. Run it as the user whom the store belongs to.`
 type checkRecord struct {
 	Key    string `json:"key"`
 	Reason string `json:"reason"`
+	store.Named
 }
 
 func newServeCheckCommand(e *verb.Env) *cobra.Command {
@@ -64,13 +64,16 @@ func newServeCheckCommand(e *verb.Env) *cobra.Command {
 func runServeCheck(ctx context.Context, e *verb.Env, s *store.Store, quick, asJSON bool) error {
 	out := verb.NewObjectWriter(e.Stdout)
 	s.OnStray = reportStrays(e, out, asJSON)
-	done, err := s.Check(ctx, store.Checking{Quick: quick, OnDamage: func(key string, why error) {
-		text := strings.TrimPrefix(why.Error(), key+": ")
+	done, err := s.Check(ctx, store.Checking{Quick: quick, OnDamage: func(l store.Lost) {
 		if asJSON {
-			_ = out.Write(checkRecord{key, text}) // Main reports that it cannot be written
+			_ = out.Write(checkRecord{l.Key, l.Why, l.Named}) // Main reports that it cannot be written
 			return
 		}
-		fmt.Fprintf(e.Stdout, "lost: %s: %s\n", plaintext.Name(key), plaintext.Line(text))
+		of := l.Named.String()
+		if of != "" {
+			of = " (" + plaintext.Line(of) + ")"
+		}
+		fmt.Fprintf(e.Stdout, "lost: %s%s: %s\n", plaintext.Name(l.Key), of, plaintext.Line(l.Why))
 	}})
 	if err != nil {
 		return err
