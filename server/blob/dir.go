@@ -104,7 +104,7 @@ func failed(key string, err error) error {
 	case errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("%s: %w", key, ErrExist)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return fmt.Errorf("%s: %w", key, ErrFull)
+		return ErrFull // whatever the key is
 	case errors.Is(err, syscall.EIO), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ESTALE):
 		return fmt.Errorf("%s: %w: %w", key, ErrUnavailable, err)
 	}
@@ -118,7 +118,7 @@ func (d *Dir) absent(key string, err error) error {
 		return err
 	}
 	if _, gone := d.root.Lstat(tmpDir); gone != nil {
-		return fmt.Errorf("%s: %w: the directory %s was removed or emptied", key, ErrUnavailable, d.name)
+		return fmt.Errorf("%w: the directory %s was removed or emptied", ErrUnavailable, d.name)
 	}
 	return err
 }
@@ -424,8 +424,11 @@ func (d *Dir) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 // list goes through a directory and reports whether to go on.
 func (d *Dir) list(ctx context.Context, dir, prefix string, yield func(Info, error) bool) bool {
 	entries, err := d.entries(dir)
+	if dir == "." && err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == tmpDir }) {
+		err = fs.ErrNotExist
+	}
 	if err != nil {
-		return yield(Info{}, failed(dir, err))
+		return yield(Info{}, d.absent(dir, err))
 	}
 	for _, e := range entries {
 		if err := ctx.Err(); err != nil {

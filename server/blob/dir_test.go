@@ -115,7 +115,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(name, syscall.MNT_DETACH) })
 	d := openDir(t, name)
-	if _, err := d.PutIfAbsent(t.Context(), "k", strings.NewReader(strings.Repeat("x", 2<<20)), 2<<20); !errors.Is(err, blob.ErrFull) {
+	if _, err := d.PutIfAbsent(t.Context(), "k", strings.NewReader(strings.Repeat("x", 2<<20)), 2<<20); !errors.Is(err, blob.ErrFull) || strings.HasPrefix(err.Error(), "k") {
 		t.Errorf("%v", err)
 	}
 	if _, err := d.Head(t.Context(), "k"); !errors.Is(err, blob.ErrNotExist) {
@@ -146,8 +146,11 @@ func TestGone(t *testing.T) {
 		_, err := d.Head(t.Context(), "a/k")
 		_, _, err2 := d.Get(t.Context(), "a/k", 0, -1)
 		_, err3 := d.PutIfAbsent(t.Context(), "a/k2", strings.NewReader("x"), 1)
-		for _, err := range []error{err, err2, err3} {
-			if !errors.Is(err, blob.ErrUnavailable) || errors.Is(err, blob.ErrNotExist) {
+		err4 := errors.New("the list has no error")
+		for _, err4 = range d.List(t.Context(), "a/") {
+		}
+		for _, err := range []error{err, err2, err3, err4} {
+			if !errors.Is(err, blob.ErrUnavailable) || errors.Is(err, blob.ErrNotExist) || !strings.HasSuffix(err.Error(), " was removed or emptied") || strings.HasPrefix(err.Error(), ".") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
 )
 
 // backup copies a store key by key, in the order of prefixes, and lets others change the store before each.
@@ -44,7 +43,7 @@ func restored(t *testing.T, m *memory) int64 {
 	s := m.server(t)
 	lost := map[string]bool{}
 	done, err := s.Check(t.Context(), Checking{OnDamage: func(l Lost) {
-		if lost[l.Key] = true; !strings.Contains(l.Why, "no such object") {
+		if lost[l.Key] = true; !strings.Contains(l.Why, "it is missing") {
 			t.Errorf("%+v", l)
 		}
 	}})

@@ -142,6 +142,9 @@ func (s *Store) noteBrokenAs(ctx context.Context, name string, of Named, why err
 
 // reasonOf returns why an object is broken, without its key and tag.
 func reasonOf(key string, why error) string {
+	if errors.Is(why, blob.ErrNotExist) {
+		return "it is missing"
+	}
 	text := strings.TrimPrefix(why.Error(), key)
 	if tag, rest, ok := strings.Cut(text, "): "); ok && strings.HasPrefix(tag, " (") {
 		text = rest

@@ -110,10 +110,14 @@ func (f *File) LastModified() time.Time {
 	return f.Origins[0].LastModified()
 }
 
-// First returns when the file came first.
+// First returns when the file came first from an origin of its Trust. What less trusted ones sent before does not count.
 func (f *File) First() time.Time {
 	var first time.Time
+	trust := f.Trust()
 	for _, o := range f.Origins {
+		if o.Trust != trust {
+			continue
+		}
 		if first.IsZero() || o.Time.Before(first) {
 			first = o.Time
 		}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"hallmark/buildid"
 	"hallmark/server/blob"
 )
 
@@ -97,5 +99,45 @@ func TestRecognize(t *testing.T) {
 			t.Fatal(err)
 		}
 		is(backup, true)
+	}
+}
+
+// TestFirstOfItsTrust has an agent send a file before CI sends another one, and CI send that of the agent then: the first one
+// of CI is served.
+func TestFirstOfItsTrust(t *testing.T) {
+	at := func(trust Trust, hour int) []Origin {
+		return []Origin{{Trust: trust, Via: "push", Path: "/c", Time: time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC)}}
+	}
+	m := &Manifest{Version: manifestVersion}
+	for _, f := range []File{{Object: "forged", Origins: at(Agent, 1)}, {Object: "genuine", Origins: at(CI, 2)}, {Object: "forged", Origins: at(CI, 3)}} {
+		f.Facts = Facts{Executable: true, Symbols: Functions}
+		if _, err := m.add(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if exe := m.Executable(); exe.Object != "genuine" {
+		t.Errorf("%s is served", exe.Object)
+	}
+}
+
+// TestMessagesHaveNoKeys asks for what is not there: errors say what it is, and not where the store would have it.
+func TestMessagesHaveNoKeys(t *testing.T) {
+	blobs, err := blob.OpenDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blobs.Close()
+	s := &Store{Blobs: blobs, Scratch: t.TempDir()}
+	sum := strings.Repeat("4c", 32)
+	_, err = s.Profile(t.Context(), sum)
+	if !errors.Is(err, blob.ErrNotExist) || err.Error() != "the store has no profile "+sum {
+		t.Errorf("%v", err)
+	}
+	id, err := buildid.Parse("1234567890")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = s.Pin(t.Context(), id, true); !errors.Is(err, blob.ErrNotExist) || err.Error() != "the store has no build ID 1234567890" {
+		t.Errorf("%v", err)
 	}
 }

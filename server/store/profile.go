@@ -86,11 +86,11 @@ func (s *Store) readProfile(ctx context.Context, key string) (*Profile, string, 
 func (s *Store) Profile(ctx context.Context, id string) (*Profile, error) {
 	s.init()
 	if !IsObject(id) {
-		return nil, fmt.Errorf("profile %.80q: %w", id, blob.ErrNotExist)
+		return nil, &notHereError{fmt.Sprintf("profile %.80q", id)}
 	}
 	p, _, err := s.readProfile(ctx, profileKey(id))
-	if err == nil && p.Object == "" {
-		return nil, fmt.Errorf("profile %s: %w", id, blob.ErrNotExist)
+	if errors.Is(err, blob.ErrNotExist) || err == nil && p.Object == "" {
+		return nil, &notHereError{"profile " + id}
 	}
 	return p, err
 }

@@ -126,6 +126,12 @@ var (
 	ErrTooLarge = errors.New("file is too large")
 )
 
+// A notHereError says what the store does not have.
+type notHereError struct{ what string }
+
+func (e *notHereError) Error() string { return "the store has no " + e.what }
+func (e *notHereError) Unwrap() error { return blob.ErrNotExist }
+
 // A MismatchError says that a file is another one than was claimed.
 type MismatchError struct{ Claimed, Found string }
 
@@ -536,7 +542,7 @@ func (s *Store) Pin(ctx context.Context, id buildid.ID, pinned bool) error {
 	s.init()
 	_, err := s.change(ctx, id, func(m *Manifest) (bool, error) {
 		if len(m.Files) == 0 {
-			return false, fmt.Errorf("%v: %w", id, blob.ErrNotExist)
+			return false, &notHereError{"build ID " + id.String()}
 		}
 		was := m.Pinned
 		m.Pinned = pinned

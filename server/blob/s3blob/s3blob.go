@@ -132,7 +132,7 @@ func failed(key string, err, conflict error) error {
 	case r.StatusCode == http.StatusPreconditionFailed, r.StatusCode == http.StatusConflict && conflict != nil:
 		return fmt.Errorf("%s: %w", key, conflict)
 	case r.StatusCode == http.StatusInsufficientStorage, r.Code == "QuotaExceeded":
-		return fmt.Errorf("%s: %w", key, blob.ErrFull)
+		return blob.ErrFull // whatever the key is
 	}
 	return fmt.Errorf("%s: %w: %w", key, blob.ErrUnavailable, err)
 }
