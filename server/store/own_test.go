@@ -141,3 +141,25 @@ func TestMessagesHaveNoKeys(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestOldCatalogGoes has the catalogue of a version before removed when no server of that version has written it for a day.
+func TestOldCatalogGoes(t *testing.T) {
+	blobs, err := blob.OpenDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer blobs.Close()
+	for _, key := range []string{"root", "segments/a", "intents/b"} {
+		if _, err := blobs.PutIfAbsent(t.Context(), oldCatalog+key, strings.NewReader("x"), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	day := time.Now().Add(time.Hour)
+	s := &Store{Blobs: blobs, Scratch: t.TempDir(), Now: func() time.Time { return day }}
+	for _, want := range []int64{0, 3, 0} {
+		if done, err := s.Collect(t.Context(), Collection{}); err != nil || done.Leftover != want {
+			t.Errorf("%+v, %v, want %d", done, err, want)
+		}
+		day = day.AddDate(0, 0, 2)
+	}
+}
