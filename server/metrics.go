@@ -37,6 +37,7 @@ type histogram struct {
 func newMetrics() *metrics {
 	return &metrics{counters: map[string]*atomic.Int64{}, times: map[string]*histogram{}, gauges: map[string]func() int64{}, help: map[string]string{
 		"hallmark_requests_total":          "Requests by kind and status.",
+		"hallmark_broken_answers_total":    "Answers that had begun and that the server could not end, by kind.",
 		"hallmark_request_seconds":         "Time of requests by kind.",
 		"hallmark_sent_bytes_total":        "Bytes of answers.",
 		"hallmark_received_bytes_total":    "Bytes of uploads.",

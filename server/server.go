@@ -629,6 +629,9 @@ func (s *Server) kind(kind string, role Role, f answer) http.HandlerFunc {
 			err = s.contained(f, w, r.WithContext(context.WithValue(r.Context(), clientKey{}, w.client)), w.who)
 		}
 		if err = cmp.Or(w.ended(), s.cacheError(err)); err != nil {
+			if w.status != 0 {
+				s.breakOff(w, r, kind, start, err)
+			}
 			s.refuse(w, r, err)
 		}
 		if w.sent > 0 && r.ProtoMajor > 1 { // else the answer would wait for the client when nobody counts it
@@ -657,6 +660,18 @@ func (s *Server) turnAway() (done func()) {
 	return func() { s.refused.now.Add(-1) }
 }
 
+// breakOff cuts the connection of an answer that has begun and that the server cannot end, so that nobody takes a part for
+// the whole.
+func (s *Server) breakOff(w *exchange, r *http.Request, kind string, start time.Time, err error) {
+	s.refused.count(s, s.reasonOf(err), w.client)
+	if errors.Is(err, blob.ErrUnavailable) {
+		s.metrics.add(1, "hallmark_store_failures_total")
+	}
+	w.broke = true
+	s.note(w, r, kind, start, err)
+	panic(http.ErrAbortHandler)
+}
+
 // note counts and logs a request that is over.
 func (s *Server) note(w *exchange, r *http.Request, kind string, start time.Time, err error) {
 	status := max(w.status, 200)
@@ -664,13 +679,25 @@ func (s *Server) note(w *exchange, r *http.Request, kind string, start time.Time
 	s.metrics.add(w.sent, "hallmark_sent_bytes_total")
 	s.metrics.observe(time.Since(start), "hallmark_request_seconds", kind)
 	level := slog.LevelInfo
-	if status >= 500 && s.reasonOf(err) == "" { // refusals have a line a minute
+	broke := w.broke && s.reasonOf(err) == "" && r.Context().Err() == nil && !errors.Is(err, context.Canceled) // no fault of the client
+	if broke {
+		s.metrics.add(1, "hallmark_broken_answers_total", "kind", kind)
+	}
+	if broke || status >= 500 && s.reasonOf(err) == "" { // refusals have a line a minute
 		level = slog.LevelError
 	}
-	if s.Log.Enabled(r.Context(), level) {
-		s.Log.LogAttrs(r.Context(), level, "request", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", status),
-			slog.Int64("bytes", w.sent), slog.Duration("time", time.Since(start)), slog.String("from", r.RemoteAddr), slog.String("who", w.who.name), slog.Any("error", err))
+	if !s.Log.Enabled(r.Context(), level) {
+		return
 	}
+	about := []slog.Attr{slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", status),
+		slog.Int64("bytes", w.sent), slog.Duration("time", time.Since(start)), slog.String("from", r.RemoteAddr), slog.String("who", w.who.name)}
+	if w.broke {
+		about = append(about, slog.Bool("broken_off", true))
+	}
+	if err != nil {
+		about = append(about, slog.Any("error", err))
+	}
+	s.Log.LogAttrs(r.Context(), level, "request", about...)
 }
 
 // admit lets a request in if its client may make it, and returns what ends it: nil for one that no pool counts.
@@ -742,13 +769,9 @@ func (s *Server) contained(f answer, w *exchange, r *http.Request, who caller) (
 	return f(w, r, who)
 }
 
-// refuse answers with an error, unless an answer has begun: then the connection is cut, so that
-// nobody takes a part for the whole.
+// refuse answers with an error.
 func (s *Server) refuse(w *exchange, r *http.Request, err error) {
 	s.refused.count(s, s.reasonOf(err), w.client)
-	if w.status != 0 {
-		panic(http.ErrAbortHandler)
-	}
 	status := statusOf(err)
 	if errors.Is(err, blob.ErrUnavailable) {
 		s.metrics.add(1, "hallmark_store_failures_total")
