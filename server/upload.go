@@ -87,7 +87,7 @@ func (s *Server) planFile(r *http.Request, who caller, f api.PlanFile) (api.Plan
 	if m != nil && has() {
 		// The client will not send it: this is a use, which has to be known before it relies on it.
 		if err := s.Store.Use(r.Context(), m); !errors.Is(err, blob.ErrNotExist) {
-			return api.PlannedFile{Action: api.Skip, Disputed: len(m.Disputed()), Served: serves(m, f.SHA256), Alone: isAlone(m, f.SHA256)}, err
+			return api.PlannedFile{Action: api.Skip, Disputed: len(m.Disputed()), Served: serves(m, f.SHA256), Alone: isAlone(m, f.SHA256), Nameless: isNameless(m, f.SHA256)}, err
 		}
 	}
 	if f.SHA256 == "" {
@@ -283,7 +283,7 @@ func (s *Server) publish(w *exchange, r *http.Request, spool *store.Spool, c sto
 	if a.New {
 		status = http.StatusCreated
 	}
-	out := api.Stored{ID: a.ID, SHA256: a.Object, New: a.New, Disputed: len(disputed), Served: serves(a.Manifest, a.Object), Alone: isAlone(a.Manifest, a.Object)}
+	out := api.Stored{ID: a.ID, SHA256: a.Object, New: a.New, Disputed: len(disputed), Served: serves(a.Manifest, a.Object), Alone: isAlone(a.Manifest, a.Object), Nameless: isNameless(a.Manifest, a.Object)}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	return s.writeJSON(w, out)
@@ -298,6 +298,11 @@ func serves(m *store.Manifest, object string) bool {
 // isAlone reports whether a file is the debug file that is served, without an executable.
 func isAlone(m *store.Manifest, object string) bool {
 	return m.Executable() == nil && serves(m, object)
+}
+
+// isNameless reports whether a file is alone and may not name the code of its program.
+func isNameless(m *store.Manifest, object string) bool {
+	return isAlone(m, object) && !m.DebugFileNames()
 }
 
 // part takes a part of a file. A part is small, so that what is lost with a connection is.

@@ -60,6 +60,7 @@ type PlannedFile struct {
 	Disputed int  `json:"disputed,omitempty"`
 	Served   bool `json:"served,omitempty"`
 	Alone    bool `json:"alone,omitempty"`
+	Nameless bool `json:"nameless,omitempty"`
 }
 
 // A Stored says what became of a file that was sent.
@@ -70,6 +71,7 @@ type Stored struct {
 	Disputed int        `json:"disputed,omitempty"` // files of other code that have the same identity
 	Served   bool       `json:"served"`             // it is the executable or the debug file that is served
 	Alone    bool       `json:"alone,omitempty"`    // it is the debug file that is served, and there is no executable
+	Nameless bool       `json:"nameless,omitempty"` // it is alone, and names nothing: agents sent it, or files of other code have its identity
 }
 
 // An Identity is what a server knows of an identity: the answer to GET /v1/identities/ID.

@@ -94,7 +94,7 @@ func (p *Pusher) send(ctx context.Context, files []*pushed, planned []api.Planne
 			p.done(f, action.Action, api.Stored{}, errors.New(action.Message))
 			continue
 		case action.Action != api.Upload || seen[f.SHA256]:
-			p.done(f, api.Skip, api.Stored{ID: f.ID, SHA256: f.SHA256, Disputed: action.Disputed, Served: action.Served, Alone: action.Alone}, nil)
+			p.done(f, api.Skip, api.Stored{ID: f.ID, SHA256: f.SHA256, Disputed: action.Disputed, Served: action.Served, Alone: action.Alone, Nameless: action.Nameless}, nil)
 			continue
 		}
 		seen[f.SHA256] = true
