@@ -540,29 +540,47 @@ func publicText(err error) string {
 	switch {
 	case errors.Is(err, errCache):
 		return errCache.Error()
+	case errors.Is(err, errCacheFull):
+		return errCacheFull.Error()
 	case statusOf(err) == http.StatusInternalServerError && !errors.As(err, &known):
 		return "the server failed" // what failed is in its log
 	}
 	return err.Error()
 }
 
-// errCache says that what the server keeps besides its store cannot be written.
-var errCache = errors.New("the server cannot write to its cache directory")
+// Errors of what the server keeps besides its store. The log has the directory, which is nothing for clients.
+var (
+	errCache     = errors.New("the server cannot write to its cache directory")
+	errCacheFull = errors.New("no space is left in the cache directory of the server")
+)
 
 // cacheError returns the error of a request as one of the cache, where it is one: a disk that became read-only is no defect
 // of the server. Everything else stays as it is.
 func (s *Server) cacheError(err error) error {
+	if errors.Is(err, store.ErrScratchFull) {
+		return fmt.Errorf("%w: %w", errCacheFull, err)
+	}
 	var failed *fs.PathError
-	if !errors.As(err, &failed) || !errors.Is(failed, syscall.EROFS) && !errors.Is(failed, fs.ErrPermission) {
+	if !errors.As(err, &failed) {
+		return err
+	}
+	because := errCache
+	switch {
+	case errors.Is(failed, syscall.ENOSPC), errors.Is(failed, syscall.EDQUOT):
+		because = errCacheFull
+	case !errors.Is(failed, syscall.EROFS) && !errors.Is(failed, fs.ErrPermission):
 		return err
 	}
 	dirs := []string{s.Store.Scratch}
 	if s.Symbols != nil {
 		dirs = append(dirs, s.Symbols.Dir)
 	}
+	if s.Upstream != nil {
+		dirs = append(dirs, s.Upstream.Dir)
+	}
 	for _, dir := range dirs {
 		if dir != "" && (failed.Path == dir || strings.HasPrefix(failed.Path, dir+"/")) {
-			return fmt.Errorf("%w: %w", errCache, err)
+			return fmt.Errorf("%w: %w", because, err)
 		}
 	}
 	return err
@@ -579,6 +597,8 @@ func statusOf(err error) int {
 	var broken *store.BrokenError
 	var damaged *store.DamagedError
 	switch {
+	case errors.Is(err, errCacheFull), errors.Is(err, store.ErrScratchFull):
+		return http.StatusInsufficientStorage
 	case errors.As(err, &known):
 		return known.status
 	case errors.As(err, &broken), errors.As(err, &damaged):
