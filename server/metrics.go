@@ -47,7 +47,7 @@ func newMetrics() *metrics {
 		"hallmark_addresses_total":         "Addresses that were symbolized, by result.",
 		"hallmark_indexes_total":           "Indexes that were made, by result.",
 		"hallmark_identities":              "Identities in the catalogue.",
-		"hallmark_scanned_packages":        "Packages that were scanned.",
+		"hallmark_scanned_packages":        "Packages and archives in scanned directories, also those that cannot be read; not plain ELF files.",
 		"hallmark_scanned_identities":      "Identities in scanned directories and packages.",
 		"hallmark_forwarded_total":         "Messages of profiles that were passed on, by result.",
 		"hallmark_forward_retries_total":   "Tries after the first to pass a message on.",

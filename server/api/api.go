@@ -288,7 +288,7 @@ type Health struct {
 	Profiles          int       `json:"profiles"`
 	ProfileBytes      int64     `json:"profile_bytes"` // in the store
 	Open              int64     `json:"open_profiles"`
-	ScannedPackages   int64     `json:"scanned_packages"`
+	ScannedPackages   int64     `json:"scanned_packages"` // and archives, also those that cannot be read; not plain ELF files
 	ScannedIdentities int64     `json:"scanned_identities"`
 	Broken            int       `json:"broken"`        // objects of the store whose bytes are lost
 	DamagedLists      int64     `json:"damaged_lists"` // manifests and the like that are damaged
