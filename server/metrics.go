@@ -18,7 +18,7 @@ import (
 )
 
 // metrics are the numbers of a server in Prometheus' text format 0.0.4. All label values are
-// words of the server, never text of a client, so that their number is bounded.
+// words of the server or of its flags, never text of a client, so that their number is bounded.
 type metrics struct {
 	mu       sync.Mutex
 	counters map[string]*atomic.Int64 // by name and labels
@@ -44,6 +44,7 @@ func newMetrics() *metrics {
 		"hallmark_files_added_total":       "Files that were published, by origin.",
 		"hallmark_files_refused_total":     "Files that were refused, by reason.",
 		"hallmark_upstream_requests_total": "Files that upstream servers were asked for, by result.",
+		"hallmark_upstream_failures_total": "Files for which an upstream server failed, or was not asked because it failed not long before, by server.",
 		"hallmark_addresses_total":         "Addresses that were symbolized, by result.",
 		"hallmark_indexes_total":           "Indexes that were made, by result.",
 		"hallmark_identities":              "Identities in the catalogue.",

@@ -176,6 +176,11 @@ func New(c Config) *Server {
 		s.metrics.gauges["hallmark_scanned_packages"] = func() int64 { n, _ := c.Local.Counts(); return n }
 		s.metrics.gauges["hallmark_scanned_identities"] = func() int64 { _, n := c.Local.Counts(); return n }
 	}
+	if u := c.Upstream; u != nil && u.Warn == nil {
+		u.Warn = func(e *debuginfod.Error) {
+			s.Log.Warn("an upstream server failed for the first time", "server", debuginfod.Shown(e.URL), "error", e.Err)
+		}
+	}
 	if c.Symbols != nil {
 		c.Symbols.OnDamage = func() { s.metrics.add(1, "hallmark_damaged_indexes_total") }
 		c.Symbols.Made = func(result string) { s.metrics.add(1, "hallmark_indexes_total", "result", result) }
@@ -522,13 +527,14 @@ func (s *Server) storeAnswers(ctx context.Context) bool {
 type statusError struct {
 	status int
 	err    error
+	cause  error // for the log alone, nil for none
 }
 
 func (e *statusError) Error() string { return e.err.Error() }
 func (e *statusError) Unwrap() error { return e.err }
 
 func fail(status int, format string, args ...any) error {
-	return &statusError{status, fmt.Errorf(format, args...)}
+	return &statusError{status: status, err: fmt.Errorf(format, args...)}
 }
 
 // retryAfter is how many seconds a client is asked to wait.
@@ -717,6 +723,9 @@ func (s *Server) note(w *exchange, r *http.Request, kind string, start time.Time
 	if err != nil {
 		about = append(about, slog.Any("error", err))
 	}
+	if known := (*statusError)(nil); errors.As(err, &known) && known.cause != nil {
+		about = append(about, slog.String("cause", plaintext.Line(known.cause.Error())))
+	}
 	s.Log.LogAttrs(r.Context(), level, "request", about...)
 }
 
@@ -763,7 +772,7 @@ func mayAsk(who caller, unknown error, role Role) error {
 	case role == public:
 		return nil
 	case unknown != nil:
-		return &statusError{http.StatusUnauthorized, unknown}
+		return &statusError{status: http.StatusUnauthorized, err: unknown}
 	case role != "" && !who.may(role):
 		return who.lacks(role)
 	}

@@ -174,7 +174,7 @@ func (s *Server) arrival(r *http.Request, err error) error {
 		return fmt.Errorf("%w: %w", store.ErrTooLarge, err)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return &statusError{http.StatusBadRequest, err}
+		return &statusError{status: http.StatusBadRequest, err: err}
 	}
 	return err
 }
@@ -241,7 +241,7 @@ func encodingError(encoding string, err error) error {
 	if errors.As(err, &tooLarge) || errors.As(err, &limit) || errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, store.ErrTooLarge) {
 		return err
 	}
-	return &statusError{http.StatusBadRequest, fmt.Errorf("Content-Encoding %s: %w", encoding, err)}
+	return &statusError{status: http.StatusBadRequest, err: fmt.Errorf("Content-Encoding %s: %w", encoding, err)}
 }
 
 // counted returns the bytes of a request, of which the client may send so many.
@@ -326,7 +326,7 @@ func (s *Server) part(w *exchange, r *http.Request, who caller) error {
 	err = u.Append(r.Context(), off, body, r.ContentLength)
 	var offset *store.OffsetError
 	if errors.As(err, &offset) {
-		return &statusError{http.StatusConflict, err}
+		return &statusError{status: http.StatusConflict, err: err}
 	}
 	if err != nil {
 		return s.arrival(r, err)

@@ -295,6 +295,8 @@ type Health struct {
 	ReadOnly          bool      `json:"read_only"`
 	Symbolizes        bool      `json:"symbolizes"`
 	Forwards          bool      `json:"forwards"`
+	// Upstream are the servers that are asked for what the store does not have.
+	Upstream []Upstream `json:"upstream,omitempty"`
 	// Connections and Requests are how many there are now, but for those of the state of the server.
 	Connections int64 `json:"connections"`
 	Requests    int64 `json:"requests"`
@@ -311,6 +313,12 @@ type Health struct {
 	Who     string           `json:"who,omitempty"` // name of the token that asks
 
 	BrokenFiles []BrokenFile `json:"broken_files,omitempty"` // some of them
+}
+
+// An Upstream is a server that this one asks.
+type Upstream struct {
+	URL     string `json:"url"`     // without credentials
+	Resting bool   `json:"resting"` // it failed not long ago, and is not asked for a while
 }
 
 // A Pool is what clients share: "requests", "strangers" (requests without a token), "watchers" (requests for the state of the
