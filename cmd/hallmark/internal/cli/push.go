@@ -236,7 +236,7 @@ func (p *pushing) ended(ctx context.Context, err error) error {
 		p.sum(": the next push goes on from here")
 		return verb.WithStatus(130, errInterrupted)
 	}
-	return err
+	return symbolsource.Advised(err)
 }
 
 // done reports what became of a file.
