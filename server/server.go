@@ -923,7 +923,7 @@ func (s *Server) overview(w *exchange, _ *http.Request, _ caller) error {
 func parseID(text string) (buildid.ID, error) {
 	id, err := buildid.Parse(text)
 	if err != nil {
-		return id, fail(http.StatusBadRequest, "%.100q is no identity: %v", text, err)
+		return id, fail(http.StatusBadRequest, "%.100q is no identity: %v", text, cmp.Or(errors.Unwrap(err), err))
 	}
 	return id, nil
 }
