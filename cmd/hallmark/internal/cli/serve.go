@@ -168,7 +168,7 @@ func serveCommand(e *verb.Env, opt *serveOptions) *cobra.Command {
 		Short:   "Store files by build ID, and serve them to debuggers and profilers",
 		Long:    serveLong,
 		Example: serveExample,
-		Args:    verb.NoArguments,
+		Args:    subcommandsAlone,
 		RunE: func(*cobra.Command, []string) error {
 			ctx, over := verb.Interruptible()
 			defer over()
