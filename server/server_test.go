@@ -187,6 +187,9 @@ func TestUploadAndGet(t *testing.T) {
 	ask(t, "GET", url+"/executable", nil, "If-None-Match", exe.Header.Get("ETag")).want(t, 304)
 	upper := base + "/buildid/" + strings.ToUpper(p.id.String())
 	ask(t, "GET", upper+"/executable", nil).want(t, 200)
+	if a := ask(t, "GET", base+"/buildid/"+p.id.String()+"/source/etc/passwd", nil).want(t, 404); !strings.Contains(string(a.body), `\"/etc/passwd\"`) {
+		t.Errorf("a source that there is not: %s", a.body)
+	}
 }
 
 func TestRefusals(t *testing.T) {
