@@ -32,10 +32,11 @@ func (e *FormatError) Error() string {
 func (e *FormatError) Unwrap() error { return ErrFormat }
 
 var (
-	errKind = errors.New("no such kind of build ID")
-	errSize = errors.New("build ID of a size that its kind does not have")
-	errText = errors.New("build ID of Go that is not printable ASCII")
-	errCut  = errors.New("build ID outside the file")
+	errKind   = errors.New("no such kind of build ID")
+	errSize   = errors.New("build ID of a size that its kind does not have")
+	errDigits = errors.New("not an even number of hexadecimal digits")
+	errText   = errors.New("build ID of Go that is not printable ASCII")
+	errCut    = errors.New("build ID outside the file")
 
 	errNotRegular = errors.New("not a regular file")
 	errNoSize     = errors.New("file of unknown size")

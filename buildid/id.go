@@ -173,7 +173,7 @@ func parse(s string) (ID, error) {
 	}
 	b, err := hex.DecodeString(digits)
 	if err != nil {
-		return ID{}, err
+		return ID{}, errDigits
 	}
 	return New(kind, b)
 }

@@ -54,7 +54,7 @@ type Token struct {
 	Roles       []Role    `json:"roles"`
 	SHA256      string    `json:"sha256,omitempty"`      // of the token
 	Certificate string    `json:"certificate,omitempty"` // see ParseCertificateName
-	Expires     time.Time `json:"expires"`
+	Expires     time.Time `json:"expires,omitzero"`      // zero for no end
 }
 
 // tokenStart is what tokens begin with, so that a search for secrets finds them.

@@ -8,10 +8,13 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -237,4 +240,59 @@ func TestCheckFindsLostFiles(t *testing.T) {
 	if got := ask(t, "GET", base+"/buildid/"+p.id.String()+"/debuginfo", nil).want(t, 200); !bytes.Equal(got.body, p.debug) {
 		t.Errorf("%d bytes", len(got.body))
 	}
+}
+
+// TestBrokenOff damages the end of a file that is large enough for its answer to have begun: the log has one line about it,
+// an error with its cause, and a metric counts it. Lines of answers that are whole name no error.
+func TestBrokenOff(t *testing.T) {
+	p := program(t)
+	big := append(slices.Clone(p.full), make([]byte, 3<<20)...)
+	if _, err := rand.NewChaCha8([32]byte{}).Read(big[len(p.full):]); err != nil { // so that compression leaves it long
+		t.Fatal(err)
+	}
+	var log lockedBuffer
+	s, base := start(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	upload(t, base, big, "").want(t, 201)
+	err := changed(func(b []byte) { b[len(b)/2] ^= 4 })(objectPath(s, big))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, base = again(t, s, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	if status, _ := fetched(t, base+"/buildid/"+p.id.String()+"/executable"); status != 0 {
+		t.Fatalf("status %d of a file that is damaged", status)
+	}
+	metrics := string(ask(t, "GET", base+"/metrics", nil).want(t, 200).body)
+	if want := `hallmark_broken_answers_total{kind="buildid"} 1`; !strings.Contains(metrics, want) {
+		t.Errorf("no %s in the metrics:\n%s", want, metrics)
+	}
+	var lines []string
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "msg=request") && strings.Contains(line, "path=/buildid/") {
+			lines = append(lines, line)
+		}
+		if strings.Contains(line, "error=<nil>") {
+			t.Errorf("an error that is none: %s", line)
+		}
+	}
+	if len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") || !strings.Contains(lines[0], "broken_off=true") || !strings.Contains(lines[0], "cas/") {
+		t.Errorf("lines about the answer: %q", lines)
+	}
+}
+
+// A lockedBuffer is what several goroutines write to.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

@@ -4,12 +4,15 @@ import (
 	"context"
 	"io"
 	"io/fs"
+	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"hallmark/buildid"
+	"hallmark/internal/testenv"
 	"hallmark/server/store"
 )
 
@@ -27,6 +30,32 @@ func (f failingLocal) Names(buildid.ID, func(kind string, id buildid.ID, file, a
 	return true
 }
 func (f failingLocal) Counts() (packages, identities int64) { return 0, 0 }
+
+// TestFullCache has the disk of the cache full while the store has room: the answer names the cache, and the log its
+// directory. What the store has is served, so the server is ready.
+func TestFullCache(t *testing.T) {
+	testenv.Root(t)
+	scratch := t.TempDir()
+	if err := syscall.Mount("hallmark", scratch, "tmpfs", 0, "size=64k"); err != nil {
+		testenv.Need(t, false, "a tmpfs of its own: "+err.Error())
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(scratch, syscall.MNT_DETACH) })
+	var log lockedBuffer
+	p := program(t)
+	s, base := start(t, nil)
+	upload(t, base, p.stripped, "").want(t, 201)
+	_, base = again(t, s, func(c *Config) { c.Store.Scratch, c.Log = scratch, slog.New(slog.NewTextHandler(&log, nil)) })
+	big := append(slices.Clone(p.full), make([]byte, 1<<20)...)
+	a := upload(t, base, big, "").want(t, 507)
+	if !strings.Contains(string(a.body), "no space is left in the cache directory of the server") || strings.Contains(string(a.body), scratch) {
+		t.Errorf("the answer: %s", a.body)
+	}
+	if !strings.Contains(log.String(), scratch) {
+		t.Errorf("the log does not name %s:\n%s", scratch, log.String())
+	}
+	ask(t, "GET", base+"/readyz", nil).want(t, 200)
+	ask(t, "GET", base+"/buildid/"+p.id.String()+"/executable", nil).want(t, 200)
+}
 
 // TestReadOnlyCache has the directory for what is in the making become read-only: that is no defect of the server.
 func TestReadOnlyCache(t *testing.T) {

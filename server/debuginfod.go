@@ -359,12 +359,27 @@ func (s *Server) askUpstream(r *http.Request, id buildid.ID, file debuginfod.Fil
 		var failed *debuginfod.Error
 		if errors.As(err, &failed) {
 			s.metrics.add(1, "hallmark_upstream_requests_total", "result", "failed")
-			return &statusError{http.StatusServiceUnavailable, fmt.Errorf("%v is not here, and an upstream server failed", id)}
+			s.countFailed(err)
+			return &statusError{status: http.StatusServiceUnavailable, err: fmt.Errorf("%v is not here, and an upstream server failed", id), cause: err}
 		}
 		return err
 	}
 	s.metrics.add(1, "hallmark_upstream_requests_total", "result", "found")
 	return nil
+}
+
+// countFailed counts which of the upstream servers failed for a request.
+func (s *Server) countFailed(err error) {
+	all := []error{err}
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		all = several.Unwrap()
+	}
+	for _, err := range all {
+		var failed *debuginfod.Error
+		if errors.As(err, &failed) {
+			s.metrics.add(1, "hallmark_upstream_failures_total", "server", debuginfod.Shown(failed.URL))
+		}
+	}
 }
 
 // publisher takes a file into the store.

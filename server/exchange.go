@@ -38,6 +38,7 @@ type exchange struct {
 	client  string // whose share of the pools it takes
 	status  int
 	sent    int64
+	broke   bool  // the answer has begun and ends before its last byte
 	part    int   // bytes of the next part of the answer
 	slot    *slot // for work that costs much; nil for none
 

@@ -36,7 +36,7 @@ func (s *Server) exportProfiles(w *exchange, r *http.Request, who caller) error 
 	}
 	var prefix [grpcPrefix]byte
 	if _, err := io.ReadFull(raw, prefix[:]); err != nil {
-		return s.arrival(r, &statusError{http.StatusBadRequest, err})
+		return s.arrival(r, &statusError{status: http.StatusBadRequest, err: err})
 	}
 	size := int64(binary.BigEndian.Uint32(prefix[1:]))
 	if size > maxMessage {

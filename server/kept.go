@@ -132,9 +132,9 @@ func describeProfile(p *store.Profile) api.Profile {
 func profileError(err error) error {
 	switch {
 	case errors.Is(err, profile.ErrTooLarge):
-		return &statusError{http.StatusRequestEntityTooLarge, err}
+		return &statusError{status: http.StatusRequestEntityTooLarge, err: err}
 	case errors.Is(err, errOpenTime):
-		return &statusError{http.StatusRequestEntityTooLarge, err}
+		return &statusError{status: http.StatusRequestEntityTooLarge, err: err}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, blob.ErrUnavailable), errors.Is(err, blob.ErrNotExist):
 		return err
 	}
@@ -142,7 +142,7 @@ func profileError(err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	return &statusError{http.StatusUnprocessableEntity, err}
+	return &statusError{status: http.StatusUnprocessableEntity, err: err}
 }
 
 // keep takes a profile in any format, and keeps it as it came.

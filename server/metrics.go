@@ -18,7 +18,7 @@ import (
 )
 
 // metrics are the numbers of a server in Prometheus' text format 0.0.4. All label values are
-// words of the server, never text of a client, so that their number is bounded.
+// words of the server or of its flags, never text of a client, so that their number is bounded.
 type metrics struct {
 	mu       sync.Mutex
 	counters map[string]*atomic.Int64 // by name and labels
@@ -37,16 +37,18 @@ type histogram struct {
 func newMetrics() *metrics {
 	return &metrics{counters: map[string]*atomic.Int64{}, times: map[string]*histogram{}, gauges: map[string]func() int64{}, help: map[string]string{
 		"hallmark_requests_total":          "Requests by kind and status.",
+		"hallmark_broken_answers_total":    "Answers that had begun and that the server could not end, by kind.",
 		"hallmark_request_seconds":         "Time of requests by kind.",
 		"hallmark_sent_bytes_total":        "Bytes of answers.",
 		"hallmark_received_bytes_total":    "Bytes of uploads.",
 		"hallmark_files_added_total":       "Files that were published, by origin.",
 		"hallmark_files_refused_total":     "Files that were refused, by reason.",
 		"hallmark_upstream_requests_total": "Files that upstream servers were asked for, by result.",
+		"hallmark_upstream_failures_total": "Files for which an upstream server failed, or was not asked because it failed not long before, by server.",
 		"hallmark_addresses_total":         "Addresses that were symbolized, by result.",
 		"hallmark_indexes_total":           "Indexes that were made, by result.",
 		"hallmark_identities":              "Identities in the catalogue.",
-		"hallmark_scanned_packages":        "Packages that were scanned.",
+		"hallmark_scanned_packages":        "Packages and archives in scanned directories, also those that cannot be read; not plain ELF files.",
 		"hallmark_scanned_identities":      "Identities in scanned directories and packages.",
 		"hallmark_forwarded_total":         "Messages of profiles that were passed on, by result.",
 		"hallmark_forward_retries_total":   "Tries after the first to pass a message on.",

@@ -122,7 +122,7 @@ func (s *Server) enqueue(r *http.Request, client string, b []byte, isJSON bool) 
 		return err
 	}
 	if err := s.Forward.Add(b, client, hopsOf(r)); err != nil {
-		return &statusError{http.StatusServiceUnavailable, err}
+		return &statusError{status: http.StatusServiceUnavailable, err: err}
 	}
 	return nil
 }
@@ -200,9 +200,9 @@ func (s *Server) parse(ctx context.Context, client string, b []byte, isJSON bool
 // messageError is an error that the sender of a message made.
 func messageError(err error) error {
 	if errors.Is(err, profile.ErrTooLarge) {
-		return &statusError{http.StatusRequestEntityTooLarge, err}
+		return &statusError{status: http.StatusRequestEntityTooLarge, err: err}
 	}
-	return &statusError{http.StatusBadRequest, err}
+	return &statusError{status: http.StatusBadRequest, err: err}
 }
 
 // forwarding is the client that messages are given names for which are passed on.

@@ -117,6 +117,11 @@ func (s *Server) health(w *exchange, r *http.Request, who caller) error {
 	out.BrokenFiles, out.Broken = s.brokenFiles()
 	out.DamagedLists, out.Pools = s.Store.DamagedLists(), s.pools()
 	out.MemoryBytes, out.StoreBytes, out.Version = residentMemory(), s.stored.Load(), version()
+	if s.Upstream != nil {
+		for _, u := range s.Upstream.States() {
+			out.Upstream = append(out.Upstream, api.Upstream{URL: u.URL, Resting: u.Resting})
+		}
+	}
 	if s.Local != nil {
 		out.ScannedPackages, out.ScannedIdentities = s.Local.Counts()
 	}

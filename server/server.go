@@ -176,6 +176,11 @@ func New(c Config) *Server {
 		s.metrics.gauges["hallmark_scanned_packages"] = func() int64 { n, _ := c.Local.Counts(); return n }
 		s.metrics.gauges["hallmark_scanned_identities"] = func() int64 { _, n := c.Local.Counts(); return n }
 	}
+	if u := c.Upstream; u != nil && u.Warn == nil {
+		u.Warn = func(e *debuginfod.Error) {
+			s.Log.Warn("an upstream server failed for the first time", "server", debuginfod.Shown(e.URL), "error", e.Err)
+		}
+	}
 	if c.Symbols != nil {
 		c.Symbols.OnDamage = func() { s.metrics.add(1, "hallmark_damaged_indexes_total") }
 		c.Symbols.Made = func(result string) { s.metrics.add(1, "hallmark_indexes_total", "result", result) }
@@ -522,13 +527,14 @@ func (s *Server) storeAnswers(ctx context.Context) bool {
 type statusError struct {
 	status int
 	err    error
+	cause  error // for the log alone, nil for none
 }
 
 func (e *statusError) Error() string { return e.err.Error() }
 func (e *statusError) Unwrap() error { return e.err }
 
 func fail(status int, format string, args ...any) error {
-	return &statusError{status, fmt.Errorf(format, args...)}
+	return &statusError{status: status, err: fmt.Errorf(format, args...)}
 }
 
 // retryAfter is how many seconds a client is asked to wait.
@@ -540,29 +546,47 @@ func publicText(err error) string {
 	switch {
 	case errors.Is(err, errCache):
 		return errCache.Error()
+	case errors.Is(err, errCacheFull):
+		return errCacheFull.Error()
 	case statusOf(err) == http.StatusInternalServerError && !errors.As(err, &known):
 		return "the server failed" // what failed is in its log
 	}
 	return err.Error()
 }
 
-// errCache says that what the server keeps besides its store cannot be written.
-var errCache = errors.New("the server cannot write to its cache directory")
+// Errors of what the server keeps besides its store. The log has the directory, which is nothing for clients.
+var (
+	errCache     = errors.New("the server cannot write to its cache directory")
+	errCacheFull = errors.New("no space is left in the cache directory of the server")
+)
 
 // cacheError returns the error of a request as one of the cache, where it is one: a disk that became read-only is no defect
 // of the server. Everything else stays as it is.
 func (s *Server) cacheError(err error) error {
+	if errors.Is(err, store.ErrScratchFull) {
+		return fmt.Errorf("%w: %w", errCacheFull, err)
+	}
 	var failed *fs.PathError
-	if !errors.As(err, &failed) || !errors.Is(failed, syscall.EROFS) && !errors.Is(failed, fs.ErrPermission) {
+	if !errors.As(err, &failed) {
+		return err
+	}
+	because := errCache
+	switch {
+	case errors.Is(failed, syscall.ENOSPC), errors.Is(failed, syscall.EDQUOT):
+		because = errCacheFull
+	case !errors.Is(failed, syscall.EROFS) && !errors.Is(failed, fs.ErrPermission):
 		return err
 	}
 	dirs := []string{s.Store.Scratch}
 	if s.Symbols != nil {
 		dirs = append(dirs, s.Symbols.Dir)
 	}
+	if s.Upstream != nil {
+		dirs = append(dirs, s.Upstream.Dir)
+	}
 	for _, dir := range dirs {
 		if dir != "" && (failed.Path == dir || strings.HasPrefix(failed.Path, dir+"/")) {
-			return fmt.Errorf("%w: %w", errCache, err)
+			return fmt.Errorf("%w: %w", because, err)
 		}
 	}
 	return err
@@ -579,6 +603,8 @@ func statusOf(err error) int {
 	var broken *store.BrokenError
 	var damaged *store.DamagedError
 	switch {
+	case errors.Is(err, errCacheFull), errors.Is(err, store.ErrScratchFull):
+		return http.StatusInsufficientStorage
 	case errors.As(err, &known):
 		return known.status
 	case errors.As(err, &broken), errors.As(err, &damaged):
@@ -629,6 +655,9 @@ func (s *Server) kind(kind string, role Role, f answer) http.HandlerFunc {
 			err = s.contained(f, w, r.WithContext(context.WithValue(r.Context(), clientKey{}, w.client)), w.who)
 		}
 		if err = cmp.Or(w.ended(), s.cacheError(err)); err != nil {
+			if w.status != 0 {
+				s.breakOff(w, r, kind, start, err)
+			}
 			s.refuse(w, r, err)
 		}
 		if w.sent > 0 && r.ProtoMajor > 1 { // else the answer would wait for the client when nobody counts it
@@ -657,6 +686,18 @@ func (s *Server) turnAway() (done func()) {
 	return func() { s.refused.now.Add(-1) }
 }
 
+// breakOff cuts the connection of an answer that has begun and that the server cannot end, so that nobody takes a part for
+// the whole.
+func (s *Server) breakOff(w *exchange, r *http.Request, kind string, start time.Time, err error) {
+	s.refused.count(s, s.reasonOf(err), w.client)
+	if errors.Is(err, blob.ErrUnavailable) {
+		s.metrics.add(1, "hallmark_store_failures_total")
+	}
+	w.broke = true
+	s.note(w, r, kind, start, err)
+	panic(http.ErrAbortHandler)
+}
+
 // note counts and logs a request that is over.
 func (s *Server) note(w *exchange, r *http.Request, kind string, start time.Time, err error) {
 	status := max(w.status, 200)
@@ -664,13 +705,28 @@ func (s *Server) note(w *exchange, r *http.Request, kind string, start time.Time
 	s.metrics.add(w.sent, "hallmark_sent_bytes_total")
 	s.metrics.observe(time.Since(start), "hallmark_request_seconds", kind)
 	level := slog.LevelInfo
-	if status >= 500 && s.reasonOf(err) == "" { // refusals have a line a minute
+	broke := w.broke && s.reasonOf(err) == "" && r.Context().Err() == nil && !errors.Is(err, context.Canceled) // no fault of the client
+	if broke {
+		s.metrics.add(1, "hallmark_broken_answers_total", "kind", kind)
+	}
+	if broke || status >= 500 && s.reasonOf(err) == "" { // refusals have a line a minute
 		level = slog.LevelError
 	}
-	if s.Log.Enabled(r.Context(), level) {
-		s.Log.LogAttrs(r.Context(), level, "request", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", status),
-			slog.Int64("bytes", w.sent), slog.Duration("time", time.Since(start)), slog.String("from", r.RemoteAddr), slog.String("who", w.who.name), slog.Any("error", err))
+	if !s.Log.Enabled(r.Context(), level) {
+		return
 	}
+	about := []slog.Attr{slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", status),
+		slog.Int64("bytes", w.sent), slog.Duration("time", time.Since(start)), slog.String("from", r.RemoteAddr), slog.String("who", w.who.name)}
+	if w.broke {
+		about = append(about, slog.Bool("broken_off", true))
+	}
+	if err != nil {
+		about = append(about, slog.Any("error", err))
+	}
+	if known := (*statusError)(nil); errors.As(err, &known) && known.cause != nil {
+		about = append(about, slog.String("cause", plaintext.Line(known.cause.Error())))
+	}
+	s.Log.LogAttrs(r.Context(), level, "request", about...)
 }
 
 // admit lets a request in if its client may make it, and returns what ends it: nil for one that no pool counts.
@@ -716,7 +772,7 @@ func mayAsk(who caller, unknown error, role Role) error {
 	case role == public:
 		return nil
 	case unknown != nil:
-		return &statusError{http.StatusUnauthorized, unknown}
+		return &statusError{status: http.StatusUnauthorized, err: unknown}
 	case role != "" && !who.may(role):
 		return who.lacks(role)
 	}
@@ -742,13 +798,9 @@ func (s *Server) contained(f answer, w *exchange, r *http.Request, who caller) (
 	return f(w, r, who)
 }
 
-// refuse answers with an error, unless an answer has begun: then the connection is cut, so that
-// nobody takes a part for the whole.
+// refuse answers with an error.
 func (s *Server) refuse(w *exchange, r *http.Request, err error) {
 	s.refused.count(s, s.reasonOf(err), w.client)
-	if w.status != 0 {
-		panic(http.ErrAbortHandler)
-	}
 	status := statusOf(err)
 	if errors.Is(err, blob.ErrUnavailable) {
 		s.metrics.add(1, "hallmark_store_failures_total")
@@ -871,7 +923,7 @@ func (s *Server) overview(w *exchange, _ *http.Request, _ caller) error {
 func parseID(text string) (buildid.ID, error) {
 	id, err := buildid.Parse(text)
 	if err != nil {
-		return id, fail(http.StatusBadRequest, "%.100q is no identity: %v", text, err)
+		return id, fail(http.StatusBadRequest, "%.100q is no identity: %v", text, cmp.Or(errors.Unwrap(err), err))
 	}
 	return id, nil
 }

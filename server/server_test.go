@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -186,6 +187,9 @@ func TestUploadAndGet(t *testing.T) {
 	ask(t, "GET", url+"/executable", nil, "If-None-Match", exe.Header.Get("ETag")).want(t, 304)
 	upper := base + "/buildid/" + strings.ToUpper(p.id.String())
 	ask(t, "GET", upper+"/executable", nil).want(t, 200)
+	if a := ask(t, "GET", base+"/buildid/"+p.id.String()+"/source/etc/passwd", nil).want(t, 404); !strings.Contains(string(a.body), `\"/etc/passwd\"`) {
+		t.Errorf("a source that there is not: %s", a.body)
+	}
 }
 
 func TestRefusals(t *testing.T) {
@@ -847,4 +851,44 @@ func TestReadOnly(t *testing.T) {
 	p := program(t)
 	_, base := start(t, func(c *Config) { c.ReadOnly = true })
 	upload(t, base, p.stripped, "").want(t, 403)
+}
+
+// TestUpstreamFails has an upstream server fail: the log has its URL and why, metrics and health name it, and nobody sees its
+// password.
+func TestUpstreamFails(t *testing.T) {
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 500) }))
+	defer broken.Close()
+	shut := httptest.NewServer(http.NotFoundHandler())
+	shut.Close()
+	with := func(url string) string { return strings.Replace(url, "://", "://user7:secret7@", 1) }
+	var log lockedBuffer
+	_, base := start(t, func(c *Config) {
+		c.Upstream = &debuginfod.Client{URLs: []string{with(broken.URL), with(shut.URL)}, Dir: filepath.Join(t.TempDir(), "cache")}
+		c.Log = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	answer := string(ask(t, "GET", base+"/buildid/"+strings.Repeat("ab", 20)+"/debuginfo", nil).want(t, 503).body)
+	metrics := string(ask(t, "GET", base+"/metrics", nil).want(t, 200).body)
+	health := string(ask(t, "GET", base+"/v1/health", nil).want(t, 200).body)
+	for _, url := range []string{broken.URL, shut.URL} {
+		if want := `hallmark_upstream_failures_total{server="` + url + `"} 1`; !strings.Contains(metrics, want) {
+			t.Errorf("metrics without %s", want)
+		}
+		if want := `{"url":"` + url + `","resting":true}`; !strings.Contains(health, want) {
+			t.Errorf("health without %s: %s", want, health)
+		}
+		if strings.Contains(answer, url) {
+			t.Errorf("the answer names an upstream server: %s", answer)
+		}
+		if n := strings.Count(log.String(), url); n != 2 { // the first failure, and the request
+			t.Errorf("%d times %s in the log", n, url)
+		}
+	}
+	if !strings.Contains(log.String(), "500") || !strings.Contains(log.String(), "connection refused") {
+		t.Error("the log has not the causes")
+	}
+	for _, text := range []string{answer, metrics, health, log.String()} {
+		if strings.Contains(text, "secret7") || strings.Contains(text, "user7") {
+			t.Errorf("credentials: %s", text)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -52,7 +53,11 @@ func (s *Server) source(w *exchange, r *http.Request, id buildid.ID, name string
 		}
 		return serve(w, r, f.Object, o.Size(), f.Origin.LastModified(), o.Stream())
 	}
-	return fail(http.StatusNotFound, "%v: no source file %.200q is known", id, name)
+	var quoted []string
+	for _, n := range names {
+		quoted = append(quoted, fmt.Sprintf("%.200q", n))
+	}
+	return fail(http.StatusNotFound, "%v: no source file %s is known", id, strings.Join(quoted, " or "))
 }
 
 // manifestOf returns what is known of an identity, from the store or from this machine.

@@ -55,7 +55,7 @@ func (s *Server) symbolize(w *exchange, r *http.Request, _ caller) error {
 	if kind == "application/x-protobuf" {
 		q, err := columns.ParseQuestion(body, api.MaxAddresses)
 		if err != nil {
-			return &statusError{http.StatusBadRequest, err}
+			return &statusError{status: http.StatusBadRequest, err: err}
 		}
 		return s.symbolizeColumns(w, r, q)
 	}

@@ -125,6 +125,7 @@ func TestSymbolize(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"files":[{"addresses":["zz"]}]}`:             `\"zz\" is no address: `,
 		`{"files":[{"addresses":[1]}]}`:                `\"\" is no identity: `,
+		`{"files":[{"id":"xyz","addresses":[1]}]}`:     `\"xyz\" is no identity: not an even number of hexadecimal digits`,
 		`{"files":[{"id":"93ac61e","addresses":[1]}]}`: `\"93ac61e\" is no identity: `,
 	} {
 		if a := ask(t, "POST", base+"/v1/symbolize", strings.NewReader(body)).want(t, 400); !strings.Contains(string(a.body), want) || strings.Contains(string(a.body), "strconv") {

@@ -92,7 +92,7 @@ func (s *Server) planFile(r *http.Request, who caller, f api.PlanFile) (api.Plan
 			note = func() error { return s.Store.AddOrigin(r.Context(), f.ID, f.SHA256, o) }
 		}
 		if err := note(); !errors.Is(err, blob.ErrNotExist) {
-			return api.PlannedFile{Action: api.Skip, Disputed: len(m.Disputed()), Served: serves(m, f.SHA256), Alone: isAlone(m, f.SHA256)}, err
+			return api.PlannedFile{Action: api.Skip, Disputed: len(m.Disputed()), Served: serves(m, f.SHA256), Alone: isAlone(m, f.SHA256), Nameless: isNameless(m, f.SHA256)}, err
 		}
 	}
 	if f.SHA256 == "" {
@@ -179,7 +179,7 @@ func (s *Server) arrival(r *http.Request, err error) error {
 		return fmt.Errorf("%w: %w", store.ErrTooLarge, err)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return &statusError{http.StatusBadRequest, err}
+		return &statusError{status: http.StatusBadRequest, err: err}
 	}
 	return err
 }
@@ -246,7 +246,7 @@ func encodingError(encoding string, err error) error {
 	if errors.As(err, &tooLarge) || errors.As(err, &limit) || errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, store.ErrTooLarge) {
 		return err
 	}
-	return &statusError{http.StatusBadRequest, fmt.Errorf("Content-Encoding %s: %w", encoding, err)}
+	return &statusError{status: http.StatusBadRequest, err: fmt.Errorf("Content-Encoding %s: %w", encoding, err)}
 }
 
 // counted returns the bytes of a request, of which the client may send so many.
@@ -288,7 +288,7 @@ func (s *Server) publish(w *exchange, r *http.Request, spool *store.Spool, c sto
 	if a.New {
 		status = http.StatusCreated
 	}
-	out := api.Stored{ID: a.ID, SHA256: a.Object, New: a.New, Disputed: len(disputed), Served: serves(a.Manifest, a.Object), Alone: isAlone(a.Manifest, a.Object)}
+	out := api.Stored{ID: a.ID, SHA256: a.Object, New: a.New, Disputed: len(disputed), Served: serves(a.Manifest, a.Object), Alone: isAlone(a.Manifest, a.Object), Nameless: isNameless(a.Manifest, a.Object)}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	return s.writeJSON(w, out)
@@ -303,6 +303,11 @@ func serves(m *store.Manifest, object string) bool {
 // isAlone reports whether a file is the debug file that is served, without an executable.
 func isAlone(m *store.Manifest, object string) bool {
 	return m.Executable() == nil && serves(m, object)
+}
+
+// isNameless reports whether a file is alone and may not name the code of its program.
+func isNameless(m *store.Manifest, object string) bool {
+	return isAlone(m, object) && !m.DebugFileNames()
 }
 
 // part takes a part of a file. A part is small, so that what is lost with a connection is.
@@ -326,7 +331,7 @@ func (s *Server) part(w *exchange, r *http.Request, who caller) error {
 	err = u.Append(r.Context(), off, body, r.ContentLength)
 	var offset *store.OffsetError
 	if errors.As(err, &offset) {
-		return &statusError{http.StatusConflict, err}
+		return &statusError{status: http.StatusConflict, err: err}
 	}
 	if err != nil {
 		return s.arrival(r, err)

@@ -154,6 +154,16 @@ func TestServe(t *testing.T) {
 			t.Errorf("%s without a server: %v:\n%s", args, err, out)
 		}
 	}
+	lacked := filepath.Join(t.TempDir(), "lacked")
+	if err := os.WriteFile(lacked, fmt.Appendf(nil, "    #0 0x1  (/gone/other+0x1) (BuildId: %040x)\n", 7), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs, _ := elsewhere(t, "symbolize", "--server", base, lacked); !strings.Contains(errs, "send it to the server with 'hallmark push'") {
+		t.Errorf("of a file that the server lacks: %s", errs)
+	}
+	if _, errs, _ := elsewhere(t, "symbolize", lacked); strings.Contains(errs, "hallmark push") || !strings.Contains(errs, "install its package") {
+		t.Errorf("of a file that nobody has: %s", errs)
+	}
 	if out, errs, err := elsewhere(t, "report", "--server", "http://127.0.0.1:1", saved); err != nil || !strings.Contains(errs, "symbol server http://127.0.0.1:1: ") || !strings.Contains(out, "prog [unknown]") {
 		t.Errorf("without a server at that port: %v:\n%s%s", err, out, errs)
 	}

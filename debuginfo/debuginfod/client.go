@@ -40,7 +40,7 @@ type Error struct {
 	Err error
 }
 
-func (e *Error) Error() string { return e.URL + ": " + e.Err.Error() }
+func (e *Error) Error() string { return Shown(e.URL) + ": " + e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
 // File is which of the files of a build ID is meant.
@@ -170,8 +170,38 @@ func (c *Client) Check() error {
 	return cachedir.Check(c.Dir)
 }
 
-// String returns the URLs of the servers.
-func (c *Client) String() string { return strings.Join(c.URLs, " ") }
+// String returns the URLs of the servers, as Shown has them.
+func (c *Client) String() string {
+	var shown []string
+	for _, u := range c.URLs {
+		shown = append(shown, Shown(u))
+	}
+	return strings.Join(shown, " ")
+}
+
+// Shown returns the URL of a server without the name and the password of a user, which others need not see.
+func Shown(raw string) string {
+	if u, err := url.Parse(raw); err == nil {
+		u.User = nil
+		return u.String()
+	}
+	return raw[strings.LastIndex(raw, "@")+1:]
+}
+
+// A State is how a server is.
+type State struct {
+	URL     string // as Shown has it
+	Resting bool   // it failed not long ago, and is not asked for a while
+}
+
+// States returns how the servers are now, in the order of URLs.
+func (c *Client) States() (states []State) {
+	c.once.Do(c.init)
+	for _, s := range c.servers {
+		states = append(states, State{Shown(s.url), s.down(time.Now()) != nil})
+	}
+	return states
+}
 
 // Fetch returns the path in the cache of a file of the build ID, which must be of
 // kind GNU. The error is ErrNotFound, that of ctx, or wraps one or several *Error.

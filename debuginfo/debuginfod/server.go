@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -143,7 +144,7 @@ func causeOf(ctx context.Context) error {
 func (c *Client) request(ctx context.Context, url string) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, &lastingError{err}
+		return nil, &lastingError{withoutURL(err)}
 	}
 	for name, values := range c.Header {
 		request.Header[name] = values
@@ -152,7 +153,17 @@ func (c *Client) request(ctx context.Context, url string) (*http.Response, error
 		request.Header.Set("X-Forwarded-For", f)
 	}
 	c.addOwn(request)
-	return c.http.Do(request)
+	response, err := c.http.Do(request)
+	return response, withoutURL(err)
+}
+
+// withoutURL returns an error without the URL of the request, which may have credentials.
+func withoutURL(err error) error {
+	var of *url.Error
+	if errors.As(err, &of) {
+		return of.Err
+	}
+	return err
 }
 
 // addOwn sets the headers that every server gets.

@@ -64,6 +64,7 @@ type PlannedFile struct {
 	Disputed int  `json:"disputed,omitempty"`
 	Served   bool `json:"served,omitempty"`
 	Alone    bool `json:"alone,omitempty"`
+	Nameless bool `json:"nameless,omitempty"`
 }
 
 // A Stored says what became of a file that was sent.
@@ -74,6 +75,7 @@ type Stored struct {
 	Disputed int        `json:"disputed,omitempty"` // files of other code that have the same identity
 	Served   bool       `json:"served"`             // it is the executable or the debug file that is served
 	Alone    bool       `json:"alone,omitempty"`    // it is the debug file that is served, and there is no executable
+	Nameless bool       `json:"nameless,omitempty"` // it is alone, and names nothing: agents sent it, or files of other code have its identity
 }
 
 // An Identity is what a server knows of an identity: the answer to GET /v1/identities/ID.
@@ -290,13 +292,15 @@ type Health struct {
 	Profiles          int       `json:"profiles"`
 	ProfileBytes      int64     `json:"profile_bytes"` // in the store
 	Open              int64     `json:"open_profiles"`
-	ScannedPackages   int64     `json:"scanned_packages"`
+	ScannedPackages   int64     `json:"scanned_packages"` // and archives, also those that cannot be read; not plain ELF files
 	ScannedIdentities int64     `json:"scanned_identities"`
 	Broken            int       `json:"broken"`        // objects of the store whose bytes are lost
 	DamagedLists      int64     `json:"damaged_lists"` // manifests and the like that are damaged
 	ReadOnly          bool      `json:"read_only"`
 	Symbolizes        bool      `json:"symbolizes"`
 	Forwards          bool      `json:"forwards"`
+	// Upstream are the servers that are asked for what the store does not have.
+	Upstream []Upstream `json:"upstream,omitempty"`
 	// Connections and Requests are how many there are now, but for those of the state of the server.
 	Connections int64 `json:"connections"`
 	Requests    int64 `json:"requests"`
@@ -313,6 +317,12 @@ type Health struct {
 	Who     string           `json:"who,omitempty"` // name of the token that asks
 
 	BrokenFiles []BrokenFile `json:"broken_files,omitempty"` // some of them
+}
+
+// An Upstream is a server that this one asks.
+type Upstream struct {
+	URL     string `json:"url"`     // without credentials
+	Resting bool   `json:"resting"` // it failed not long ago, and is not asked for a while
 }
 
 // A Pool is what clients share: "requests", "strangers" (requests without a token), "watchers" (requests for the state of the

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -191,7 +192,16 @@ func mayPass(err error, try int) (time.Duration, bool) {
 		}
 		return 0, false
 	}
-	return wait, err != nil && !errors.Is(err, errSilent)
+	return wait, err != nil && !errors.Is(err, errSilent) && !isOfTLS(err)
+}
+
+// isOfTLS reports whether an error is one of the certificates, or of the protocols, of the two sides: it comes again.
+func isOfTLS(err error) bool {
+	var verification *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	var op *net.OpError
+	return errors.As(err, &verification) || errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch) ||
+		errors.As(err, &op) && op.Op == "remote error" // an alert
 }
 
 func (c *Client) once(ctx context.Context, q request) (*http.Response, error) {
@@ -250,12 +260,20 @@ func (c *Client) failure(resp *http.Response) error {
 	var e api.Error
 	if json.Unmarshal(b, &e) != nil || e.Error == "" {
 		e.Error = strings.TrimSpace(resp.Status)
+		if resp.StatusCode == http.StatusBadRequest && strings.HasPrefix(c.URL, "http:") && wantsTLS(b) {
+			e.Error = "the server wants TLS: its URL begins with https://"
+		}
 	}
 	after, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 31)
 	if err != nil {
 		after = 0 // none, or a date
 	}
 	return &Error{URL: c.URL, Status: resp.StatusCode, Message: e.Error, After: time.Duration(after) * time.Second}
+}
+
+// wantsTLS reports whether a server says in the text of a refusal that it got a request without TLS: one in Go, and nginx.
+func wantsTLS(body []byte) bool {
+	return bytes.Contains(body, []byte("HTTP request to an HTTPS server")) || bytes.Contains(body, []byte("HTTP request was sent to HTTPS port"))
 }
 
 // maxAnswer is how many bytes of JSON an answer may have. In memory a list of empty values takes fifty

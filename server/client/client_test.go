@@ -2,9 +2,11 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -126,6 +128,36 @@ func TestRetryAfter(t *testing.T) {
 	defer cancel()
 	if _, err := c.Plan(ctx, make([]api.PlanFile, 1)); !errors.As(err, &refused) || refused.After != time.Hour || requests.Load() != 1 {
 		t.Errorf("%v, %d requests", err, requests.Load())
+	}
+}
+
+// TestTLSErrors asks servers by the wrong protocol, and one whose certificate nobody vouches for: the message says what to
+// do, and the request is made once, as the next one would fail, too.
+func TestTLSErrors(t *testing.T) {
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	defer secure.Close()
+	picky := httptest.NewUnstartedServer(http.NotFoundHandler())
+	picky.Config.ErrorLog = log.New(io.Discard, "", 0)
+	picky.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	picky.StartTLS()
+	defer picky.Close()
+	for _, one := range []struct {
+		url, want string
+		http      *http.Client
+	}{
+		{"https" + strings.TrimPrefix(plain.URL, "http"), "HTTP response to HTTPS client", nil},
+		{"http" + strings.TrimPrefix(secure.URL, "https"), "the server wants TLS: its URL begins with https://", nil},
+		{secure.URL, "certificate signed by unknown authority", nil},
+		{picky.URL, "certificate required", picky.Client()},
+	} {
+		c := &Client{URL: one.url, HTTP: one.http, OnRetry: func(err error, _ time.Duration) { t.Errorf("%s: again after %v", one.url, err) }}
+		if _, err := c.Plan(t.Context(), make([]api.PlanFile, 1)); err == nil || !strings.Contains(err.Error(), one.want) {
+			t.Errorf("%s: %v, want %s", one.url, err, one.want)
+		}
 	}
 }
 

@@ -98,7 +98,7 @@ func (p *Pusher) send(ctx context.Context, files []*pushed, planned []api.Planne
 			again = append(again, f)
 			continue
 		case action.Action != api.Upload:
-			p.done(f, api.Skip, api.Stored{ID: f.ID, SHA256: f.SHA256, Disputed: action.Disputed, Served: action.Served, Alone: action.Alone}, nil)
+			p.done(f, api.Skip, api.Stored{ID: f.ID, SHA256: f.SHA256, Disputed: action.Disputed, Served: action.Served, Alone: action.Alone, Nameless: action.Nameless}, nil)
 			continue
 		}
 		seen[f.SHA256] = true

@@ -144,7 +144,7 @@ func (s *Server) ask(ctx context.Context, f columns.File) (*columns.Answer, erro
 		s.down = true
 		s.mu.Unlock()
 		if isFirst {
-			s.warn(err)
+			s.warn(fmt.Errorf("%w: going on with this machine alone", err))
 		}
 	}
 	return a, err

@@ -53,7 +53,8 @@ type Scanner struct {
 	files   map[string]*scanned
 	places  map[buildid.ID][]place
 	ordered []place             // by path, and by that in the package
-	whole   bool                // all directories have been looked at
+	whole   bool                // all directories have been looked at, and could be read
+	unread  map[string]string   // directories that could not be read in the last round, and why
 	sources map[string][]string // paths of packages, by build and path of the source file
 	done    map[string]bool     // by path, stamp and identity: true where the store has it, false where it was passed over
 }
@@ -106,7 +107,7 @@ func (s *Scanner) Scan(ctx context.Context) error {
 	if s.files == nil {
 		s.load()
 	}
-	r := &round{scanner: s, old: s.files, found: map[string]*scanned{}, kept: time.Now()}
+	r := &round{scanner: s, old: s.files, found: map[string]*scanned{}, unread: map[string]string{}, kept: time.Now()}
 	s.mu.Unlock()
 	files := make(chan job)
 	var workers sync.WaitGroup
@@ -137,6 +138,8 @@ type round struct {
 	scanner *Scanner
 	old     map[string]*scanned
 
+	unread map[string]string // of the goroutine that walks
+
 	mu      sync.Mutex
 	found   map[string]*scanned
 	changed int
@@ -157,7 +160,7 @@ func (r *round) walk(ctx context.Context, dir string, files chan<- job) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			r.scanner.Log.Warn("a directory cannot be read", "path", path, "error", err)
+			r.cannotRead(path, err)
 			return nil
 		case !d.Type().IsRegular():
 			return nil
@@ -179,6 +182,14 @@ func (r *round) walk(ctx context.Context, dir string, files chan<- job) error {
 			return ctx.Err()
 		}
 	})
+}
+
+// cannotRead notes a directory that cannot be read. It logs that once for each reason, not in each round.
+func (r *round) cannotRead(path string, err error) {
+	r.unread[path] = err.Error()
+	if r.scanner.unread[path] != err.Error() {
+		r.scanner.Log.Warn("a directory cannot be read", "path", path, "error", err)
+	}
 }
 
 func (r *round) look(ctx context.Context, f job) {
@@ -221,7 +232,9 @@ func (r *round) keep(isAll bool) error {
 	s := r.scanner
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.whole = s.whole || isAll
+	if isAll {
+		s.whole, s.unread = len(r.unread) == 0, r.unread
+	}
 	if changed == 0 && len(files) == len(r.old) {
 		return nil
 	}
@@ -265,7 +278,7 @@ func (s *Scanner) arrange() {
 }
 
 // Names calls yield with the names of files, those of an identity or, where that is zero, all, until yield returns false.
-// It returns whether all directories have been looked at.
+// It returns whether all directories have been looked at, and could be read.
 func (s *Scanner) Names(id buildid.ID, yield func(kind string, id buildid.ID, file, archive string) bool) (complete bool) {
 	s.mu.Lock()
 	list, complete := s.ordered, s.whole
@@ -285,7 +298,7 @@ func (s *Scanner) Names(id buildid.ID, yield func(kind string, id buildid.ID, fi
 	return complete
 }
 
-// Counts returns how many packages and identities are known.
+// Counts returns how many packages and archives there are, also those that cannot be read, and how many identities.
 func (s *Scanner) Counts() (packs, identities int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,12 +1,14 @@
 package scan
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,6 +93,7 @@ func TestPackages(t *testing.T) {
 	makeDeb(t, filepath.Join(dir, "prog-dbgsym.deb"), control("prog-dbgsym", "Build-Ids: "+hex+"\n"), map[string]string{"usr/lib/debug/.build-id/" + hex[:2] + "/" + hex[2:] + ".debug": filepath.Join(work, "debug")})
 	makeDeb(t, filepath.Join(dir, "src.deb"), control("src", ""), map[string]string{"usr/src/debug/src-1/p.c": filepath.Join(work, "p.c")})
 	write(t, filepath.Join(dir, "broken.deb"), []byte("!<arch>\nbroken"))
+	write(t, filepath.Join(dir, "plain"), []byte("\x7fELFbroken")) // which is no package
 	s := newScanner(t, dir)
 	if err := s.Scan(t.Context()); err != nil {
 		t.Fatal(err)
@@ -244,5 +247,43 @@ func TestInterrupted(t *testing.T) {
 	again.mu.Unlock()
 	if err := again.Scan(t.Context()); err != nil || len(again.places[id]) != files {
 		t.Errorf("the next scan knows %d files, %v", len(again.places[id]), err)
+	}
+}
+
+// TestMissingDirectory has a directory of two missing: it is logged once, not in each round, and not all names are known
+// until it is there.
+func TestMissingDirectory(t *testing.T) {
+	s := newScanner(t, t.TempDir())
+	away := filepath.Join(t.TempDir(), "away")
+	s.Dirs = append(s.Dirs, away)
+	var log bytes.Buffer
+	s.Log = slog.New(slog.NewTextHandler(&log, nil))
+	scanned := func() (complete bool) {
+		t.Helper()
+		if err := s.Scan(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return s.Names(buildid.ID{}, func(string, buildid.ID, string, string) bool { return true })
+	}
+	if scanned() || scanned() {
+		t.Error("all names are known, and a directory is missing")
+	}
+	if n := strings.Count(log.String(), "a directory cannot be read"); n != 1 {
+		t.Errorf("%d lines about it:\n%s", n, log.String())
+	}
+	if err := os.Mkdir(away, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if !scanned() {
+		t.Error("it is there, and not all names are known")
+	}
+	if err := os.Remove(away); err != nil {
+		t.Fatal(err)
+	}
+	if scanned() {
+		t.Error("it is missing again, and all names are known")
+	}
+	if n := strings.Count(log.String(), "a directory cannot be read"); n != 2 {
+		t.Errorf("%d lines about it:\n%s", n, log.String())
 	}
 }

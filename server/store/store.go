@@ -26,6 +26,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -124,6 +125,8 @@ func (s *Store) init() {
 var (
 	// ErrTooLarge says that a file has more bytes than are taken.
 	ErrTooLarge = errors.New("file is too large")
+	// ErrScratchFull says that the directory for files in the making has no room. The store may have some.
+	ErrScratchFull = errors.New("no space is left for files in the making")
 )
 
 // A notHereError says what the store does not have.
@@ -170,16 +173,14 @@ func (s *Store) SpoolFor(ctx context.Context, r io.Reader, early *Arriving) (*Sp
 	}
 	if err != nil {
 		f.Close()
-		return nil, full(err)
+		return nil, s.scratchError(err)
 	}
 	return &Spool{f, n, hex.EncodeToString(h.Sum(nil))}, nil
 }
 
 func (s *Store) scratch() (*os.File, error) {
-	if s.Scratch == "" {
-		return atomicfile.Scratch()
-	}
-	return atomicfile.ScratchIn(s.Scratch)
+	f, err := atomicfile.ScratchIn(cmp.Or(s.Scratch, os.TempDir()))
+	return f, s.scratchError(err)
 }
 
 // untilDone reads until a context is done.
@@ -297,7 +298,7 @@ func (s *Store) compressed(ctx context.Context, r io.Reader, put func(r io.Reade
 	}
 	defer out.Close()
 	if _, err := seekable.Compress(out, &untilDone{ctx, r}); err != nil {
-		return full(err)
+		return s.scratchError(err)
 	}
 	size, err := out.Seek(0, io.SeekCurrent)
 	if err != nil {
@@ -551,10 +552,10 @@ func (s *Store) Pin(ctx context.Context, id buildid.ID, pinned bool) error {
 	return err
 }
 
-// full returns an error of a local file as one of stores.
-func full(err error) error {
+// scratchError returns an error of a file in the making, with the directory where it has no room.
+func (s *Store) scratchError(err error) error {
 	if errors.Is(err, errNoSpace) || errors.Is(err, errQuota) {
-		return fmt.Errorf("%w: %w", blob.ErrFull, err)
+		return fmt.Errorf("%w: %s: %w", ErrScratchFull, cmp.Or(s.Scratch, os.TempDir()), err)
 	}
 	return err
 }

@@ -239,6 +239,7 @@ const views = {
       ["Identities", count(a.identities) + (a.complete ? "" : ", and the server still reads its store")],
       ["Profiles", count(a.profiles) + ", " + bytes(a.profile_bytes) + " in the store, " + count(a.open_profiles) + " open"],
       ["Scanned", a.scanned_identities ? count(a.scanned_identities) + " identities, " + count(a.scanned_packages) + " packages" : "nothing (--scan)"],
+      ["Asks", (a.upstream || []).map((/** @type {{url: string, resting: boolean}} */ u) => u.url + (u.resting ? " (it failed not long ago, and rests)" : "")).join(", ") || "no other server (--upstream)"],
       ["Symbolizes", a.symbolizes ? "yes" : "no"], ["Passes profiles on", a.forwards ? "yes" : "no (--forward)"], ["Takes files", a.read_only ? "no (--read-only)" : "yes"],
       ["Requests", count(a.requests) + " under way, " + count(a.connections) + " connections"],
       ["Refused", Object.entries(a.refused || {}).map(([why, n]) => why + " " + count(/** @type {number} */ (n))).join(", ") || "none"],

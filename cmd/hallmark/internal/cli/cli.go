@@ -158,7 +158,7 @@ func newRootCommand(e *verb.Env) *cobra.Command {
 	root.SetErr(e.Stderr)
 	root.SetIn(e.Stdin)
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", terminal.UnknownWidth)))
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return verb.Usage(verb.FlagError(err)) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return verb.Usage(verb.FlagError(cmd, err)) })
 	for _, group := range []string{machine, profiles, symbols, servers, measures} {
 		root.AddGroup(&cobra.Group{ID: group, Title: group})
 	}
@@ -216,13 +216,16 @@ func refuseUnknownTopics(root *cobra.Command) {
 // group makes a command refuse words that are none of its subcommands. Without a word it
 // prints its help.
 func group(cmd *cobra.Command) {
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return nil
-		}
-		return verb.Usagef("unknown command %q: 'hallmark %s' has %s", args[0], cmd.Name(), strings.Join(subcommands(cmd), ", "))
-	}
+	cmd.Args = subcommandsAlone
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+}
+
+// subcommandsAlone refuses words that are none of the subcommands of a command.
+func subcommandsAlone(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return verb.Usagef("unknown command %q: 'hallmark %s' has %s", args[0], cmd.Name(), strings.Join(subcommands(cmd), ", "))
 }
 
 // subcommands returns the names of the commands below a command.

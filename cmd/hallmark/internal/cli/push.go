@@ -109,7 +109,8 @@ type pushRecord struct {
 	Action string `json:"action"` // sent, skipped, refused, missing
 	Size   int64  `json:"size,omitempty"`
 	Served *bool  `json:"served,omitempty"`
-	Alone  bool   `json:"alone,omitempty"` // a debug file whose program the server does not have
+	Alone  bool   `json:"alone,omitempty"`    // a debug file whose program the server does not have
+	Mute   bool   `json:"nameless,omitempty"` // and which the server takes no names from
 	Rivals int    `json:"disputed,omitempty"`
 	Error  string `json:"error,omitempty"`
 
@@ -135,7 +136,8 @@ type pushing struct {
 	wanted int // source files that debug information names
 	given  int // of these, sent
 	seen   map[pushedFile]bool
-	alone  map[buildid.ID]string // names of debug files whose programs the server does not have
+	alone  map[buildid.ID]string // names of debug files whose programs the server does not have, and that name code
+	mute   map[buildid.ID]string // the same, of those that the server takes no names from
 	from   sourceDirs
 
 	profiles []pushedProfile // to be sent when their files are there
@@ -160,7 +162,7 @@ func runPush(ctx context.Context, e *verb.Env, opt *pushOptions, args []string) 
 		return err
 	}
 	defer from.close()
-	p := &pushing{env: e, opt: opt, client: c, bar: progress.New(e.Stderr), seen: map[pushedFile]bool{}, alone: map[buildid.ID]string{}, from: from}
+	p := &pushing{env: e, opt: opt, client: c, bar: progress.New(e.Stderr), seen: map[pushedFile]bool{}, alone: map[buildid.ID]string{}, mute: map[buildid.ID]string{}, from: from}
 	defer p.bar.Clear()
 	p.stdout, p.stderr = p.bar.Over(e.Stdout), p.bar.Over(e.Stderr)
 	p.out = verb.NewObjectWriter(p.stdout)
@@ -209,16 +211,24 @@ func (p *pushing) sum(rest string) {
 
 // noteAlone reports debug files whose programs the server does not have, and what they are good for.
 func (p *pushing) noteAlone() {
-	if len(p.alone) == 0 || p.opt.json {
+	if p.opt.json {
 		return
 	}
-	names := slices.Sorted(maps.Values(p.alone))
+	p.noteDebugFiles(p.alone, "it names the code of what 'hallmark record' recorded, without a comparison; other profiles need the program, too")
+	p.noteDebugFiles(p.mute, "the server takes no names from it, as agents alone sent it, or other files have its build ID: push the program, too")
+}
+
+// noteDebugFiles reports some of them, and what the server does with them.
+func (p *pushing) noteDebugFiles(files map[buildid.ID]string, use string) {
+	if len(files) == 0 {
+		return
+	}
+	names := slices.Sorted(maps.Values(files))
 	shown := plaintext.Name(names[0])
 	if n := len(names) - 1; n > 0 {
 		shown += fmt.Sprintf(" and %s", plaintext.Plural(int64(n), "more file"))
 	}
-	fmt.Fprintf(p.stderr, "hallmark: %s: a debug file, and the server does not have its program:\n"+
-		"  it names the code of what 'hallmark record' recorded, without a comparison; other profiles need the program, too\n", shown)
+	fmt.Fprintf(p.stderr, "hallmark: %s: a debug file, and the server does not have its program:\n  %s\n", shown, use)
 }
 
 func (p *pushing) ended(ctx context.Context, err error) error {
@@ -226,7 +236,7 @@ func (p *pushing) ended(ctx context.Context, err error) error {
 		p.sum(": the next push goes on from here")
 		return verb.WithStatus(130, errInterrupted)
 	}
-	return err
+	return symbolsource.Advised(err)
 }
 
 // done reports what became of a file.
@@ -249,8 +259,13 @@ func (p *pushing) done(f *client.File, action string, stored api.Stored, err err
 		p.had++
 	}
 	if r.Error == "" {
-		r.Alone = stored.Alone
-		if delete(p.alone, f.ID); r.Alone {
+		r.Alone, r.Mute = stored.Alone, stored.Nameless
+		delete(p.alone, f.ID)
+		delete(p.mute, f.ID)
+		switch {
+		case r.Mute:
+			p.mute[f.ID] = f.Name
+		case r.Alone:
 			p.alone[f.ID] = f.Name
 		}
 	}

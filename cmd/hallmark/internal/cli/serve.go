@@ -168,7 +168,7 @@ func serveCommand(e *verb.Env, opt *serveOptions) *cobra.Command {
 		Short:   "Store files by build ID, and serve them to debuggers and profilers",
 		Long:    serveLong,
 		Example: serveExample,
-		Args:    verb.NoArguments,
+		Args:    subcommandsAlone,
 		RunE: func(*cobra.Command, []string) error {
 			ctx, over := verb.Interruptible()
 			defer over()
@@ -327,7 +327,7 @@ func runServe(ctx context.Context, e *verb.Env, opt *serveOptions) error {
 	if security != nil {
 		scheme = "https"
 	}
-	fmt.Fprintf(e.Stdout, "Serving %s from %s until Ctrl-C\n", scheme+"://"+shownAddress(opt.listen, l.Addr()), c.Store.Blobs)
+	fmt.Fprintf(e.Stdout, "Serving %s from %s%s until Ctrl-C\n", scheme+"://"+shownAddress(opt.listen, l.Addr()), c.Store.Blobs, opt.shownUpstream(c.Upstream))
 	return s.Serve(ctx, l)
 }
 
@@ -486,6 +486,18 @@ func (o *serveOptions) openUpstream() (*debuginfod.Client, error) {
 	c.MissTime = missTime
 	c.SameHost, c.RedirectHosts = true, o.redirects
 	return c, c.Check()
+}
+
+// shownUpstream returns which servers are asked, and who said so, for the line that the server begins with; "" for none.
+func (o *serveOptions) shownUpstream(c *debuginfod.Client) string {
+	if c == nil {
+		return ""
+	}
+	by := "--upstream"
+	if len(o.upstream) == 0 {
+		by = "DEBUGINFOD_URLS"
+	}
+	return fmt.Sprintf(", and what it lacks from %s (%s),", strings.Join(strings.Fields(plaintext.Line(c.String())), " and "), by)
 }
 
 // trustedProxies returns the networks of --trusted-proxy. An address is a network of its own.

@@ -112,3 +112,25 @@ func TestShownAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestShownUpstream wants the line that a server begins with to name the servers that it asks, and who said so.
+func TestShownUpstream(t *testing.T) {
+	t.Setenv("DEBUGINFOD_URLS", "https://user:secret@a.example/ http://b.example")
+	for _, c := range []struct {
+		opt  serveOptions
+		want string
+	}{
+		{serveOptions{}, ", and what it lacks from https://a.example and http://b.example (DEBUGINFOD_URLS),"},
+		{serveOptions{upstream: []string{"https://c.example"}}, ", and what it lacks from https://c.example (--upstream),"},
+		{serveOptions{noUp: true}, ""},
+	} {
+		c.opt.cache = t.TempDir()
+		client, err := c.opt.openUpstream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.opt.shownUpstream(client); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}

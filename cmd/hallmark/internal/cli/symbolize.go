@@ -383,7 +383,7 @@ func (s *symbolizer) writeText(source *symbolsource.Source, in plainInput) error
 		return err
 	})
 	if summary != nil && !s.quiet {
-		writeTextSummary(s.env.Stderr, summary)
+		writeTextSummary(s.env.Stderr, summary, s.symbols.AsksServer())
 	}
 	return err
 }
@@ -442,7 +442,8 @@ func (o *objects) add(f symbolize.Frame) {
 }
 
 // writeTextSummary says what became of the frames in a text.
-func writeTextSummary(w io.Writer, s *symbolize.Summary) {
+// asksServer is whether a symbol server was asked.
+func writeTextSummary(w io.Writer, s *symbolize.Summary, asksServer bool) {
 	if s.Frames == 0 {
 		fmt.Fprintln(w, "hallmark: no frames with a file and an offset")
 		return
@@ -460,7 +461,11 @@ func writeTextSummary(w io.Writer, s *symbolize.Summary) {
 		if names := shortNames(g.Modules); names != "" {
 			line += ": " + names
 		}
-		if advice := cmp.Or(textAdvice[g.Reason], g.Reason.Advice()); advice != "" {
+		advice := cmp.Or(textAdvice[g.Reason], g.Reason.Advice())
+		if asksServer && g.Reason == reason.NoFile {
+			advice = "send it to the server with 'hallmark push' where it is, or " + advice
+		}
+		if advice != "" {
 			line += " → " + advice
 		}
 		fmt.Fprintf(w, "hallmark: %s\n", plaintext.Line(line))

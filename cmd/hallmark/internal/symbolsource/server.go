@@ -3,7 +3,9 @@ package symbolsource
 import (
 	"cmp"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 
@@ -102,11 +104,20 @@ func (o *Server) SetRemote(l *debuginfo.Library, report func(line string)) error
 	}
 	l.Remote = &remote.Server{
 		Client:     c,
-		Warn:       func(err error) { report("symbol server " + err.Error()) },
+		Warn:       func(err error) { report("symbol server " + Advised(err).Error()) },
 		Uncompared: l.Finder.Uncompared,
 		Waiting:    func(id buildid.ID) { report("the server is preparing the symbols of " + id.String()) },
 	}
 	return nil
+}
+
+// Advised returns an error of a server with how to give it a token, where it wants one or another one.
+func Advised(err error) error {
+	var refused *client.Error
+	if errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden) {
+		return fmt.Errorf("%w; --token-file FILE or HALLMARK_TOKEN gives a token, which 'hallmark serve token' makes", err)
+	}
+	return err
 }
 
 // Need returns the client where the server has to be named, by the flag or the environment.

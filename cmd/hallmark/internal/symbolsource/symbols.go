@@ -54,6 +54,11 @@ func (o *Options) AddServerFlags(flags *pflag.FlagSet) {
 	o.server.AddFlags(flags, "take functions and lines from the symbol server")
 }
 
+// AsksServer reports whether a symbol server is named, by the flag or the environment.
+func (o *Options) AsksServer() bool {
+	return o.asksServers && (o.server.URL != "" || os.Getenv("HALLMARK_SERVER") != "")
+}
+
 // AddPackageFlag adds the flag of verbs that look at one file.
 func (o *Options) AddPackageFlag(flags *pflag.FlagSet) { PackageFlag(flags, &o.splitUnits) }
 

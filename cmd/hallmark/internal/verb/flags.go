@@ -12,9 +12,22 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// FlagError returns an error of pflag in the words of this program: pflag shows those of the
-// function that could not read the value.
-func FlagError(err error) error {
+// FlagError returns an error of pflag about a flag of a command in the words of this program: pflag shows those of the
+// function that could not read the value. A name that no flag has gets those of flags that are similar.
+func FlagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		var names cobra.Command // which knows what is similar
+		names.SuggestionsMinimumDistance = 2
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+			}
+		})
+		if similar := names.SuggestionsFor(unknown.GetSpecifiedName()); len(similar) > 0 && len(unknown.GetSpecifiedName()) > 2 {
+			return fmt.Errorf("%w: --%s is one", err, strings.Join(similar, ", --"))
+		}
+	}
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
 		return err
@@ -68,14 +81,14 @@ func ParseTime(s string) (time.Duration, error) {
 	if s == "" || strings.Trim(s, "0123456789.") != "" {
 		d, err := time.ParseDuration(s)
 		if err != nil {
-			return 0, fmt.Errorf("%q is not a time: write seconds, or 30s, 5m, 250ms", s)
+			return 0, fmt.Errorf("%q is not a time: write seconds, or 250ms, 30s, 5m, 720h", s)
 		}
 		return d, nil
 	}
 	seconds, err := strconv.ParseFloat(s, 64)
 	switch {
 	case err != nil && !errors.Is(err, strconv.ErrRange):
-		return 0, fmt.Errorf("%q is not a time: write seconds, or 30s, 5m, 250ms", s)
+		return 0, fmt.Errorf("%q is not a time: write seconds, or 250ms, 30s, 5m, 720h", s)
 	case err != nil || seconds >= math.MaxInt64/1e9:
 		return 0, fmt.Errorf("%q is too long a time", s)
 	}
