@@ -257,7 +257,7 @@ func TestBrokenOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, base = again(t, s, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	_, base = again(t, s, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	if status, _ := fetched(t, base+"/buildid/"+p.id.String()+"/executable"); status != 0 {
 		t.Fatalf("status %d of a file that is damaged", status)
 	}

@@ -9,6 +9,7 @@ import { endParts } from "./tree.js";
 /**
  * @typedef {object} FlameOptions
  * @property {(node: number, at: {x: number, y: number}) => void} select  a node was chosen, -1 for none; and where it is in the window
+ * @property {() => boolean} shows               whether what is known of the chosen node is shown
  * @property {(node: number) => void} zoom       a node shall fill the width
  * @property {(node: number, x: number, y: number) => void} hover   -1 for none
  * @property {(node: number) => void} detail     what can be seen has parts that were cut
@@ -491,7 +492,7 @@ export class FlameGraph {
       if (press && press.moved || e.detail > 1) return;
       const at = place(e);
       const node = this.at(at.x, at.y);
-      const again = node >= 0 && node === this.selected && performance.now() - (this.selectedAt || 0) > 500;
+      const again = node >= 0 && node === this.selected && options.shows() && performance.now() - (this.selectedAt || 0) > 500;
       this.selectedAt = performance.now();
       if (again) options.zoom(node);
       else this.select(node, { x: e.clientX, y: e.clientY });

@@ -44,6 +44,7 @@ export class FlamePane {
     add(place, this.message, this.scroller);
     this.graph = new FlameGraph(this.scroller, this.canvas, room, {
       select: (node, at) => this.selected(node, at),
+      shows: () => !byID("details").hidden,
       zoom: (node) => this.zoom(node),
       hover: (node, x, y) => this.hover(node, x, y),
       detail: (node) => this.detail(node),
