@@ -274,7 +274,7 @@ func TestBrokenOff(t *testing.T) {
 			t.Errorf("an error that is none: %s", line)
 		}
 	}
-	if len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") || !strings.Contains(lines[0], "broken_off=true") || !strings.Contains(lines[0], "cas/") {
+	if len(lines) != 1 || !strings.Contains(lines[0], "level=ERROR") || !strings.Contains(lines[0], "broken_off=true") || !strings.Contains(lines[0], "the store has lost the bytes of") {
 		t.Errorf("lines about the answer: %q", lines)
 	}
 }
