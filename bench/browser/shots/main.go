@@ -1,7 +1,7 @@
 // Command shots takes the pictures of the pages that are in docs/viewer:
 //
 //	seq 4000000 | shuf >numbers
-//	hallmark record --timeline -o build.pb.gz -- sh -c 'go build ./... & gzip -9k numbers & sort -n numbers -o sorted & wait'
+//	hallmark record --timeline -o build.pb.gz -- sh -c 'go build ./buildid & gzip -9k numbers & sort -n numbers -o sorted & wait' # with an empty GOCACHE
 //	hallmark record -F 500 -o before.pb.gz -- gzip -k -1 numbers
 //	hallmark record -F 500 -o after.pb.gz -- gzip -k -9 numbers
 //	cd bench && go run ./browser/shots -o ../docs/viewer build.pb.gz before.pb.gz after.pb.gz
