@@ -20,7 +20,7 @@ var plainJSON = map[string]string{
 	"server/client/client.go:Client.call":                     "a request to a server, which no terminal shows",
 	"server/symbols/symbols.go:Indexes.newLease":              "an object of the store, which the server alone reads",
 	"server/store/seal.go:encodeSealed":                       "an object of the store, which the server alone reads",
-	"server/store/broken.go:Store.noteBroken":                 "an object of the store, which the server alone reads",
+	"server/store/broken.go:Store.noteBrokenAs":               "an object of the store, which the server alone reads",
 	"server/store/gc.go:Store.TakeTurn":                       "an object of the store, which the server alone reads",
 	"profile/coverage.go:Gap.MarshalJSON":                     "part of a value: the encoder that asks for it escapes",
 	"profile/stacks.go:StackGap.MarshalJSON":                  "part of a value: the encoder that asks for it escapes",
