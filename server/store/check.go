@@ -67,10 +67,15 @@ func (s *Store) Check(ctx context.Context, o Checking) (Checked, error) {
 
 // checkObjects reads the objects that something lists.
 func (s *Store) checkObjects(ctx context.Context, c *collector, o Checking, done *Checked, report func(string, Named, error)) error {
+	var names []string
+	for _, b := range s.Broken() {
+		names = append(names, b.Object)
+	}
+	owners := c.ownersOf(names)
 	for _, b := range s.Broken() {
 		if o.Quick || b.Missing {
 			if b.Named == (Named{}) {
-				b.Named = c.named(ctx, b.Object)
+				b.Named = c.named(ctx, b.Object, owners[c.hash(b.Object)])
 			}
 			report(objectKey(b.Object), b.Named, errors.New(b.Why))
 		}
@@ -104,7 +109,7 @@ func (s *Store) checkObjects(ctx context.Context, c *collector, o Checking, done
 			}
 		case errors.Is(err, blob.ErrNotExist): // it was removed meanwhile
 		case isLost(err):
-			of := c.named(ctx, name)
+			of := c.named(ctx, name, c.ownersOf([]string{name})[c.hash(name)])
 			s.noteBrokenAs(ctx, name, of, err)
 			report(info.Key, of, err)
 		default:

@@ -117,11 +117,12 @@ func (c *collector) findMissing(ctx context.Context) error {
 	if err := c.s.LoadBroken(ctx); err != nil {
 		return err
 	}
+	owners := c.ownersOf(c.missing)
 	for _, name := range c.missing {
 		_, err := c.s.Blobs.Head(ctx, objectKey(name)) // it may have come after the objects were listed
 		switch {
 		case errors.Is(err, blob.ErrNotExist):
-			c.s.noteBrokenAs(ctx, name, c.named(ctx, name), err)
+			c.s.noteBrokenAs(ctx, name, c.named(ctx, name, owners[c.hash(name)]), err)
 		case err != nil:
 			return err
 		}
@@ -136,23 +137,35 @@ func (c *collector) findMissing(ctx context.Context) error {
 	return nil
 }
 
-// named returns what an object is to people.
-func (c *collector) named(ctx context.Context, name string) Named {
-	h := c.hash(name)
+// ownersOf returns an owner of each of the objects that has one, in one pass over all owners.
+func (c *collector) ownersOf(names []string) map[uint64]*owner {
+	found := make(map[uint64]*owner, len(names))
+	for _, name := range names {
+		found[c.hash(name)] = nil
+	}
 	for _, o := range c.owners {
-		if !slices.Contains(o.objects, h) {
-			continue
-		}
-		if m, err := c.s.Manifest(ctx, o.id); err == nil {
-			for i := range m.Files {
-				if f := &m.Files[i]; f.Stored() == name {
-					return f.naming(o.id)
-				}
+		for _, h := range o.objects {
+			if _, ok := found[h]; ok {
+				found[h] = o
 			}
 		}
-		return Named{ID: o.id.String()}
 	}
-	return c.s.namedBy(name)
+	return found
+}
+
+// named returns what an object is to people. Its owner may be nil.
+func (c *collector) named(ctx context.Context, name string, o *owner) Named {
+	if o == nil {
+		return c.s.namedBy(name)
+	}
+	if m, err := c.s.Manifest(ctx, o.id); err == nil {
+		for i := range m.Files {
+			if f := &m.Files[i]; f.Stored() == name {
+				return f.naming(o.id)
+			}
+		}
+	}
+	return Named{ID: o.id.String()}
 }
 
 // namedList returns which identity a list is of, by its key.
