@@ -32,7 +32,7 @@ func (f failingLocal) Names(buildid.ID, func(kind string, id buildid.ID, file, a
 func (f failingLocal) Counts() (packages, identities int64) { return 0, 0 }
 
 // TestFullCache has the disk of the cache full while the store has room: the answer names the cache, and the log its
-// directory. What the store has is served, so the server is ready.
+// directory. The server is ready, as it serves the files of the store.
 func TestFullCache(t *testing.T) {
 	testenv.Root(t)
 	scratch := t.TempDir()

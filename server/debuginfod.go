@@ -633,7 +633,7 @@ func (f *flights) join(ctx context.Context, key string, work func(context.Contex
 		f.calls[key] = c
 		go func() {
 			defer func() {
-				// Who comes later begins anew: some stay for long, such as slow readers of a file that came early.
+				// A later request begins anew: some stay for long, such as slow readers of a file that came early.
 				f.mu.Lock()
 				f.drop(c)
 				f.mu.Unlock()

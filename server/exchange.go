@@ -281,7 +281,7 @@ func (e *exchange) Write(b []byte) (n int, err error) {
 // buffers are for what goes from a file to a client.
 var buffers = sync.Pool{New: func() any { return new([largePart]byte) }}
 
-// ReadFrom implements io.ReaderFrom, for io.Copy: with few large parts a fast client costs less. What is in memory is not
+// ReadFrom implements io.ReaderFrom, for io.Copy: with few large parts a fast client costs less. Bytes in memory are not
 // copied before.
 func (e *exchange) ReadFrom(r io.Reader) (n int64, err error) {
 	if l, ok := r.(*io.LimitedReader); ok { // of http.ServeContent

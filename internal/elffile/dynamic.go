@@ -40,7 +40,7 @@ const (
 
 // standIn makes sections for a file that has no section headers, of what the program headers and PT_DYNAMIC
 // say: a section for each part of memory, .dynsym with its names, and the relocations. They have no names.
-// What the file says of its dynamic symbols may be damaged: DynamicErr has that.
+// DynamicErr says how the tables of dynamic symbols are damaged.
 func (m *Image) standIn() {
 	if len(m.Segments) == 0 || len(m.Segments) > maxStandIns {
 		return

@@ -466,7 +466,7 @@ func (s *Set) Disagreements() uint64 {
 // Context ends with the objects, and bounds how files are hashed.
 func (s *Set) Context() context.Context { return s.ctx }
 
-// GiveUp ends the reading of files. What was not read stays unknown.
+// GiveUp ends the reading of files. Files that were not read stay unknown.
 func (s *Set) GiveUp() { s.cancel() }
 
 // Stop returns when all files were looked for. No object changes any more.

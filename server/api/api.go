@@ -340,7 +340,7 @@ type BrokenFile struct {
 	SHA256  string    `json:"sha256"`  // of its bytes; with a suffix where the store has them a second time
 	Missing bool      `json:"missing"` // they are not there, else damaged
 	Found   time.Time `json:"found"`
-	// What is known of it, "" for nothing.
+	// Names of the file, "" where the store knows none.
 	ID      string `json:"build_id,omitempty"`
 	Path    string `json:"path,omitempty"`
 	Package string `json:"package,omitempty"`

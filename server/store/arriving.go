@@ -51,8 +51,8 @@ func (a *Arriving) Verified(f Facts) {
 	})
 }
 
-// Kept notes that the store has the file. Whoever still reads it reads it there: else one slow reader would keep all of the
-// file on the disk, besides what the store has.
+// Kept notes that the store has the file. Its readers go on there: else one slow reader would keep all of the
+// file on the disk, besides the object of the store.
 func (a *Arriving) Kept(s *Store, added Added) {
 	i := slices.IndexFunc(added.Manifest.Files, func(f File) bool { return f.Object == added.Object })
 	if i < 0 {

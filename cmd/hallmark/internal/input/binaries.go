@@ -61,6 +61,7 @@ func (in *Reader) identify(name string, p *pprof.Profile) error {
 		return nil
 	}
 	used, taken, known := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	atPaths := map[string]namedFile{} // with --trust-paths; a profile names a path any number of times
 	for _, m := range p.Mapping {
 		switch {
 		case m.File == "" || strings.HasPrefix(m.File, "["):
@@ -72,7 +73,13 @@ func (in *Reader) identify(name string, p *pprof.Profile) error {
 		f, isNamed := in.named[filepath.Base(m.File)]
 		if isNamed {
 			used[f.path] = true
-		} else if f, isNamed = in.atPath(m.File); !isNamed {
+		} else if in.trust {
+			if f, isNamed = atPaths[m.File]; !isNamed {
+				f = atPath(m.File)
+				atPaths[m.File] = f
+			}
+		}
+		if f.id.IsZero() {
 			continue
 		}
 		m.BuildID = f.id.String()
@@ -93,13 +100,16 @@ func (in *Reader) identify(name string, p *pprof.Profile) error {
 	return nil
 }
 
-// atPath returns the file at a path of the profile, with --trust-paths.
-func (in *Reader) atPath(path string) (namedFile, bool) {
-	if !in.trust || !filepath.IsAbs(path) {
-		return namedFile{}, false
+// atPath returns the file at a path of the profile, the zero one where none has an identity.
+func atPath(path string) (f namedFile) {
+	if !filepath.IsAbs(path) {
+		return f
 	}
 	id, err := identityOf(path)
-	return namedFile{path, id}, err == nil
+	if err != nil {
+		return f
+	}
+	return namedFile{path, id}
 }
 
 // identifyAll is identify for several profiles, and for what they are compared with.

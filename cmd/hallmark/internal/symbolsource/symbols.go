@@ -112,8 +112,8 @@ func (s *Source) noteUncompared(id buildid.ID, from string) {
 // maxLacks is for how many files it is reported that a part of their debug information is missing.
 const maxLacks = 10
 
-// noteLack reports, once for each file, that another file with debug information of it is not found. What is in the
-// latter costs names and lines, and no others.
+// noteLack reports, once for each file, that another file with debug information of it is not found. The missing
+// one costs the names and lines that it has, and no others.
 func (s *Source) noteLack(from, name string) {
 	s.mu.Lock()
 	if s.lacking == nil {
