@@ -141,7 +141,7 @@ func (p *Pusher) sendAgain(ctx context.Context, files []*pushed) error {
 		return err
 	}
 	for i, f := range files {
-		stored := api.Stored{ID: f.ID, SHA256: f.SHA256, Disputed: planned[i].Disputed, Served: planned[i].Served, Alone: planned[i].Alone}
+		stored := api.Stored{ID: f.ID, SHA256: f.SHA256, Disputed: planned[i].Disputed, Served: planned[i].Served, Alone: planned[i].Alone, Nameless: planned[i].Nameless}
 		if planned[i].Action == api.Refuse {
 			p.done(f, api.Refuse, api.Stored{}, errors.New(planned[i].Message))
 			continue
